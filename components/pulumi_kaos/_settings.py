@@ -1,0 +1,1 @@
+../../service/kaos_memory/settings.py

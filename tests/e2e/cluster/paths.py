@@ -1,0 +1,39 @@
+"""Where the cluster's parts live: caches in the user's cache folder, the running state in one place.
+
+Nothing is written into the checkout: binaries take twenty minutes to build and images minutes,
+and both must outlive a clean clone.
+"""
+
+import os
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parent
+REPOSITORY = PACKAGE.parents[2]
+IMAGES = REPOSITORY / "tests" / "e2e" / "images"
+
+STATE = Path("/var/lib/kaos-cluster")
+"""State of the running cluster. Not below the cache: bridges, chains and ports exist once per
+machine, so the record of them must, too, whatever `KAOS_CACHE_DIR` says; and a socket's path may
+have 107 characters at most."""
+
+
+def cache_root() -> Path:
+    """Return the folder of everything this package keeps between runs.
+
+    `KAOS_CACHE_DIR`, else `$XDG_CACHE_HOME/kaos`, else `~/.cache/kaos`.
+    """
+    explicit = os.environ.get("KAOS_CACHE_DIR")
+    if explicit:
+        return Path(explicit).absolute()
+    xdg = os.environ.get("XDG_CACHE_HOME")
+    return (Path(xdg) if xdg else Path.home() / ".cache").absolute() / "kaos"
+
+
+def tool_cache() -> Path:
+    """Return the folder of built binaries, one sub-folder per tool and hash."""
+    return cache_root() / "cluster-tools"
+
+
+def image_cache() -> Path:
+    """Return the folder of built images and of the downloads that builds share."""
+    return cache_root() / "cluster-images"
