@@ -35,7 +35,9 @@ def run(
     except FileNotFoundError as error:
         raise ClusterError(f"{words[0]} is not installed") from error
     if done.returncode:
-        raise ClusterError(f"{_shown(words)} failed ({done.returncode})\n{tail(done.stderr or done.stdout)}")
+        raise ClusterError(
+            f"{_shown(words)} failed ({done.returncode})\n{tail(done.stderr or done.stdout)}"
+        )
     return done.stdout
 
 

@@ -1,4 +1,4 @@
-"""Where the cluster's parts live: caches in the user's cache folder, the running state in one place.
+"""Where the cluster's parts live: caches in the user's cache folder, running state in one place.
 
 Nothing is written into the checkout: binaries take twenty minutes to build and images minutes,
 and both must outlive a clean clone.
@@ -37,3 +37,12 @@ def tool_cache() -> Path:
 def image_cache() -> Path:
     """Return the folder of built images and of the downloads that builds share."""
     return cache_root() / "cluster-images"
+
+
+def existing_kubeconfig() -> Path | None:
+    """Return the kubeconfig of a cluster that the user has and that is to be used instead of ours.
+
+    It is named by `KAOS_E2E_KUBECONFIG`; then no cluster is started, stopped or changed here.
+    """
+    named = os.environ.get("KAOS_E2E_KUBECONFIG")
+    return Path(named).absolute() if named else None

@@ -1,8 +1,8 @@
 """Start daemons that outlive this process, and later end exactly those.
 
-A pid alone is no proof: it may belong to another process by now. A daemon's record holds its kernel
-start time and its command as well, and is written by the daemon itself before it becomes the program,
-so that there is no moment in which it runs without a record. Signals go through a pidfd, which is
+A pid alone is no proof: it may belong to another process by now. A daemon's record holds its start
+time and its command as well, and is written by the daemon itself before it becomes the program, so
+that there is no moment in which it runs without a record. Signals go through a pidfd, which is
 opened before the check: the process that was checked is the one that gets the signal.
 """
 
@@ -79,7 +79,7 @@ def running(name: str) -> int | None:
     """Return the pid of the recorded daemon `name` if that very process still runs."""
     with suppress(OSError, ValueError):
         pid, start = _pid_and_start((RECORDS / f"{name}.stat").read_text())
-        words = cast(list[str], json.loads((RECORDS / f"{name}.command").read_text()))
+        words = cast("list[str]", json.loads((RECORDS / f"{name}.command").read_text()))
         if _alive_since(pid) == start and command_of(pid)[-len(words) :] == words:
             return pid
     return None
@@ -139,6 +139,6 @@ def _alive_since(pid: int) -> str | None:
 
 
 def _pid_and_start(stat: str) -> tuple[int, str]:
-    """Return the pid and the start time (field 22, in ticks since boot) of a line of /proc/*/stat."""
+    """Return the pid and the start time (field 22, ticks since boot) of a /proc/*/stat line."""
     head, _, fields = stat.rpartition(")")
     return int(head.split()[0]), fields.split()[19]

@@ -1,4 +1,4 @@
-"""Install the Debian packages that the cluster and the image builds lean on, if they are missing."""
+"""Install the Debian packages that the cluster and the image builds lean on, where missing."""
 
 import os
 import shutil

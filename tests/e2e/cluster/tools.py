@@ -11,7 +11,8 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,22 +90,22 @@ _KUBERNETES_COMMANDS = (
     "kubectl",
 )
 
+_KUBERNETES_MAJOR, _KUBERNETES_MINOR, _ = KUBERNETES_VERSION.split(".")
+
 # Pulumi refuses a cluster that does not tell its version, so it is stamped in as a release does.
 KUBERNETES = Tool(
     name="kubernetes",
     binaries={command: f"k8s.io/kubernetes/cmd/{command}" for command in _KUBERNETES_COMMANDS},
     variables={
         "k8s.io/component-base/version.gitVersion": f"v{KUBERNETES_VERSION}",
-        "k8s.io/component-base/version.gitMajor": KUBERNETES_VERSION.split(".")[0],
-        "k8s.io/component-base/version.gitMinor": KUBERNETES_VERSION.split(".")[1],
+        "k8s.io/component-base/version.gitMajor": _KUBERNETES_MAJOR,
+        "k8s.io/component-base/version.gitMinor": _KUBERNETES_MINOR,
     },
 )
 PULUMI = Tool(
     name="pulumi",
     binaries={"pulumi": "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi"},
-    variables={
-        "github.com/pulumi/pulumi/sdk/v3/go/common/version.Version": f"v{PULUMI_VERSION}"
-    },
+    variables={"github.com/pulumi/pulumi/sdk/v3/go/common/version.Version": f"v{PULUMI_VERSION}"},
 )
 COREDNS = Tool(name="coredns", binaries={"coredns": "."}, variables={})
 KUBE_ROUTER = Tool(
@@ -133,13 +134,17 @@ def build(tool: Tool, progress: Callable[[float], None] | None = None) -> float:
         )
     tool_cache().mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
-    log = tool_cache() / f"{tool.name}.log"
     with tempfile.TemporaryDirectory(prefix=f".{tool.name}-", dir=tool_cache()) as scratch:
         target = Path(scratch) / "bin"
         target.mkdir()
-        with log.open("w") as output:
-            for binary, package in tool.binaries.items():
-                _compile(tool, package, target / binary, output.fileno(), started, progress, log)
+        for binary, package in tool.binaries.items():
+            with _compiler(tool, package, target / binary) as compiler:
+                while _runs(compiler):
+                    if progress:
+                        progress(time.monotonic() - started)
+            if compiler.returncode:
+                said = tail(_log(tool).read_text(errors="replace"))
+                raise ToolBuildError(f"{tool.name}: {package} did not build\n{said}")
         try:
             target.rename(tool.folder)
         except OSError:
@@ -149,36 +154,36 @@ def build(tool: Tool, progress: Callable[[float], None] | None = None) -> float:
     return time.monotonic() - started
 
 
-def _compile(
-    tool: Tool,
-    package: str,
-    target: Path,
-    output: int,
-    started: float,
-    progress: Callable[[float], None] | None,
-    log: Path,
-) -> None:
-    command = ["go", "build", "-p", "2", "-ldflags", tool.ldflags, "-o", str(target), package]
-    # Twenty minutes of compiler must not starve whatever else the machine does.
-    with subprocess.Popen(
-        ["nice", "-n", "10", *command],
-        cwd=tool.module,
-        env={**os.environ, "CGO_ENABLED": "0"},
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=subprocess.STDOUT,
-    ) as process:
+def _log(tool: Tool) -> Path:
+    return tool_cache() / f"{tool.name}.log"
+
+
+@contextmanager
+def _compiler(tool: Tool, package: str, target: Path) -> Generator[subprocess.Popen[bytes]]:
+    """Start the compiler, and end it if the waiting is interrupted."""
+    command = ("go", "build", "-p", "2", "-ldflags", tool.ldflags, "-o", str(target), package)
+    with (
+        _log(tool).open("wb") as log,
+        subprocess.Popen(
+            # Twenty minutes of compiler must not starve whatever else the machine does.
+            ("nice", "-n", "10", *command),
+            cwd=tool.module,
+            env={**os.environ, "CGO_ENABLED": "0"},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        ) as process,
+    ):
         try:
-            while True:
-                try:
-                    code = process.wait(timeout=PROGRESS_SECONDS)
-                    break
-                except subprocess.TimeoutExpired:
-                    if progress:
-                        progress(time.monotonic() - started)
-        except BaseException:
-            process.terminate()
-            raise
-    if code:
-        said = tail(log.read_text(errors="replace"))
-        raise ToolBuildError(f"{tool.name}: {' '.join(command)} failed ({code}), log {log}\n{said}")
+            yield process
+        finally:
+            if process.poll() is None:
+                process.terminate()
+
+
+def _runs(process: subprocess.Popen[bytes]) -> bool:
+    try:
+        process.wait(timeout=PROGRESS_SECONDS)
+    except subprocess.TimeoutExpired:
+        return True
+    return False

@@ -1,0 +1,54 @@
+#!/bin/sh
+# Create the database at the first start, then serve it. PID 1 of the container.
+set -eu
+umask 077
+
+user=${POSTGRES_USER:-postgres}
+database=${POSTGRES_DB:-$user}
+staging=$PGDATA.new
+
+create() {
+    if [ -z "${POSTGRES_PASSWORD:-}" ]; then
+        echo "POSTGRES_PASSWORD is not set: the superuser needs a password." >&2
+        exit 1
+    fi
+    # Built beside its place and renamed when complete: a pod that is killed meanwhile leaves
+    # nothing behind that the next start would take for a database.
+    mkdir -p "$(dirname "$PGDATA")"
+    rm -rf "$staging"
+    password_file=$(mktemp)
+    printf '%s\n' "$POSTGRES_PASSWORD" >"$password_file"
+    initdb --pgdata="$staging" --username="$user" --pwfile="$password_file" \
+        --auth-local=trust --auth-host=scram-sha-256 \
+        --encoding=UTF8 --locale=C.UTF-8 >/dev/null
+    rm "$password_file"
+    echo "host all all all scram-sha-256" >>"$staging/pg_hba.conf"
+    if [ "$database" != postgres ]; then
+        quoted=$(printf '%s' "$database" | sed 's/"/""/g')
+        echo "CREATE DATABASE \"$quoted\"" |
+            postgres --single -D "$staging" -c log_min_messages=warning postgres >/dev/null
+    fi
+    rmdir "$PGDATA" 2>/dev/null || true
+    mv -T "$staging" "$PGDATA" || {
+        echo "PGDATA ($PGDATA) must be a sub-folder of the volume, not its mount point." >&2
+        exit 1
+    }
+}
+
+# PID 1 ignores every signal that it has no trap for.
+trap 'exit 143' TERM INT
+[ -s "$PGDATA/PG_VERSION" ] || create
+
+# SIGTERM means "when the last client is gone" to PostgreSQL, SIGINT "now, and cleanly". A stopped
+# container must not wait for its clients.
+postgres -D "$PGDATA" -c listen_addresses='*' "$@" &
+server=$!
+trap 'kill -INT "$server"' TERM INT
+code=0
+wait "$server" || code=$?
+# A trap interrupts `wait`; the server is still on its way down then.
+while kill -0 "$server" 2>/dev/null; do
+    code=0
+    wait "$server" || code=$?
+done
+exit "$code"
