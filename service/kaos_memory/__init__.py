@@ -1,0 +1,1 @@
+"""Agent memory in three tiers for many tenants."""

@@ -312,7 +312,9 @@ def _walk(group: type[Settings], path: tuple[str, ...]) -> Iterator[Variable]:
         )
 
 
-VARIABLES: dict[str, Variable] = {variable.name: variable for variable in _walk(ServiceSettings, ())}
+VARIABLES: dict[str, Variable] = {
+    variable.name: variable for variable in _walk(ServiceSettings, ())
+}
 """Every variable that the service knows, by name."""
 
 _SERVICE_LINK = re.compile(

@@ -1,0 +1,1 @@
+"""Routes, limits and errors: the only place that knows HTTP."""

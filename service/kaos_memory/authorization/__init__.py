@@ -1,0 +1,1 @@
+"""Which owners a request covers."""

@@ -1,0 +1,1 @@
+"""Models: embeddings, digests, extraction by Mem0, token counts."""

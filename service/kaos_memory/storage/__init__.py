@@ -1,0 +1,1 @@
+"""What a storage does, and the storages that do it."""

@@ -1,0 +1,78 @@
+"""How much one request, and all of them together, may take."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from kaos_memory.api.problems import Overloaded, problem
+from kaos_memory.contract import MAX_BODY_BYTES
+
+WAIT_SECONDS = 4.0
+"""How long a request waits for a place. Clients give up on a recall after 5 seconds."""
+
+
+class Places:
+    """The requests in work at once; more wait, and then are refused."""
+
+    def __init__(self, count: int) -> None:
+        self._free = asyncio.Semaphore(count)
+
+    async def take(self) -> AsyncIterator[None]:
+        """Hold a place while the request is in work (a FastAPI dependency)."""
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                await self._free.acquire()
+        except TimeoutError:
+            raise Overloaded from None
+        try:
+            yield
+        finally:
+            self._free.release()
+
+
+class BodyLimit:
+    """Refuses bodies over the bound with 413, by their declared length or as they arrive."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        declared = next((v for k, v in scope["headers"] if k == b"content-length"), b"0")
+        if declared.isdigit() and int(declared) > MAX_BODY_BYTES:
+            await _too_large(scope, receive, send)
+            return
+        received = 0
+        answered = False
+
+        async def limited() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > MAX_BODY_BYTES:
+                raise _TooLarge
+            return message
+
+        async def tracked(message: Message) -> None:
+            nonlocal answered
+            answered = True
+            await send(message)
+
+        try:
+            await self._app(scope, limited, tracked)
+        except _TooLarge:
+            if not answered:
+                await _too_large(scope, receive, send)
+
+
+class _TooLarge(Exception):
+    """The body went over the bound while it arrived."""
+
+
+async def _too_large(scope: Scope, receive: Receive, send: Send) -> None:
+    detail = f"the body has more than {MAX_BODY_BYTES} bytes; send fewer or shorter turns at once"
+    await problem(413, "Content Too Large", detail)(scope, receive, send)

@@ -1,0 +1,122 @@
+"""Errors as callers see them: what is wrong, where, and what to do. Never a driver's text."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+
+from kaos_memory.authorization.decide import Denied, Incomplete, MissingSession
+from kaos_memory.storage.protocol import InvalidCursor, StorageUnavailable
+
+RETRY_AFTER_SECONDS = 2
+"""What callers are told to wait when the service cannot work now."""
+
+
+class Overloaded(Exception):
+    """All places for requests stayed taken until this one's deadline."""
+
+
+def problem(
+    status: int,
+    title: str,
+    detail: str,
+    *,
+    errors: Sequence[Mapping[str, Any]] = (),
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """An `application/problem+json` answer (RFC 9457)."""
+    body: dict[str, Any] = {"type": "about:blank", "title": title, "status": status}
+    body["detail"] = detail
+    if errors:
+        body["errors"] = list(errors)
+    return JSONResponse(
+        body, status_code=status, headers=headers, media_type="application/problem+json"
+    )
+
+
+def invalid(error: RequestValidationError) -> Response:
+    """422 with each field that breaks a bound; what was sent is not repeated."""
+    errors = [
+        {
+            "field": ".".join(str(part) for part in finding["loc"] if part != "body") or "body",
+            "message": _sentence(finding),
+        }
+        for finding in error.errors()
+    ]
+    detail = "; ".join(f"{each['field']}: {each['message']}" for each in errors[:5])
+    return problem(422, "Unprocessable Content", detail, errors=errors[:20])
+
+
+def _sentence(finding: Mapping[str, Any]) -> str:
+    message = str(finding["msg"]).removeprefix("Value error, ")
+    kind = finding["type"]
+    if kind == "string_unicode":
+        message = "must hold no lone surrogates; send valid Unicode text"
+    if kind in {"json_invalid", "extra_forbidden", "missing", "string_unicode"}:
+        return message
+    return f"{message} (given: {_kind(finding.get('input'))})"
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, str):
+        return f"a string of {len(value)} characters"
+    if isinstance(value, (list, dict)):
+        return f"a {'list' if isinstance(value, list) else 'object'} of {len(value)} entries"
+    if value is None or isinstance(value, (bool, int, float)):
+        return str(value)[:40]
+    return type(value).__name__
+
+
+def install(app: FastAPI) -> None:
+    """Map what the inner layers raise onto answers."""
+
+    async def on_invalid(_request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for it
+        return invalid(error)
+
+    async def on_denied(request: Request, error: Exception) -> Response:
+        return JSONResponse(_refused(request) | {"error": str(error)}, status_code=403)
+
+    async def on_incomplete(request: Request, error: Exception) -> Response:
+        return JSONResponse(_refused(request) | {"error": str(error)}, status_code=400)
+
+    async def on_missing_session(_request: Request, _error: Exception) -> Response:
+        return field_problem("attribution.session_id", "must name the session of the turns")
+
+    async def on_cursor(_request: Request, _error: Exception) -> Response:
+        return field_problem("cursor", "is not one that a page returned; leave it out to begin")
+
+    async def on_unavailable(_request: Request, _error: Exception) -> Response:
+        return unavailable("the storage cannot be reached; nothing was changed")
+
+    async def on_overloaded(_request: Request, _error: Exception) -> Response:
+        return unavailable("too many requests are in work; nothing was changed")
+
+    app.add_exception_handler(RequestValidationError, on_invalid)
+    app.add_exception_handler(Denied, on_denied)
+    app.add_exception_handler(Incomplete, on_incomplete)
+    app.add_exception_handler(MissingSession, on_missing_session)
+    app.add_exception_handler(InvalidCursor, on_cursor)
+    app.add_exception_handler(StorageUnavailable, on_unavailable)
+    app.add_exception_handler(Overloaded, on_overloaded)
+
+
+def field_problem(field: str, message: str) -> Response:
+    """422 about one field."""
+    errors = [{"field": field, "message": message}]
+    return problem(422, "Unprocessable Content", f"{field}: {message}", errors=errors)
+
+
+def unavailable(detail: str) -> Response:
+    """503 with the wait that callers should keep to."""
+    headers = {"Retry-After": str(RETRY_AFTER_SECONDS)}
+    return problem(503, "Service Unavailable", detail, headers=headers)
+
+
+def _refused(request: Request) -> dict[str, bool]:
+    """The seeds' refusals of writes and erasures say in their own words that nothing happened."""
+    return {"/v1/write": {"accepted": False}, "/v1/forget": {"forgotten": False}}.get(
+        request.url.path, {}
+    )

@@ -1,0 +1,141 @@
+"""The long-term tier in PostgreSQL: exact search over an owner's facts, and lists of them."""
+
+import base64
+import binascii
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+import asyncpg
+
+from kaos_memory.engine.protocols import Neighbour
+from kaos_memory.storage.postgres.database import OnDatabase, Role, where
+from kaos_memory.storage.protocol import InvalidCursor
+from kaos_memory.tiers.memory import Fact, Owner
+from kaos_memory.tiers.reach import Owners
+
+_FACT = "f.id, f.principal, f.agent, f.session, f.text, f.hash, f.created_at, f.updated_at"
+
+# The owner's rows are few, so all of them are compared: recall is 1.0 by construction.
+_NEAREST = f"""
+    WITH compared AS MATERIALIZED (
+        SELECT id, principal, hash, created_at, embedding <=> $1::text::halfvec AS distance
+        FROM facts f WHERE {{condition}}
+    ), nearest AS (
+        SELECT * FROM (
+            SELECT *, row_number() OVER (PARTITION BY hash ORDER BY created_at, id) AS copy
+            FROM compared WHERE distance <= $2
+        ) numbered
+        WHERE copy = 1 ORDER BY distance, id LIMIT $3
+    )
+    SELECT {_FACT}, 1 - nearest.distance AS score
+    FROM nearest JOIN facts f ON f.principal = nearest.principal AND f.id = nearest.id
+    ORDER BY nearest.distance, f.id
+"""
+_NEWEST = f"""
+    SELECT * FROM (
+        SELECT DISTINCT ON (f.hash) {_FACT} FROM facts f WHERE {{condition}}
+        ORDER BY f.hash, f.created_at DESC, f.id
+    ) f
+    ORDER BY created_at DESC, id LIMIT $1
+"""
+_PAGE = f"""
+    SELECT {_FACT} FROM facts f
+    WHERE {{condition}} AND (f.created_at, f.id) > ($1::timestamptz, $2::uuid)
+    ORDER BY f.created_at, f.id LIMIT $3
+"""
+_NEIGHBOURS = """
+    SELECT f.id, f.text, f.hash, 1 - (f.embedding <=> $1::text::halfvec) AS score
+    FROM facts f WHERE f.principal = $2 AND f.agent = $3
+    ORDER BY f.embedding <=> $1::text::halfvec LIMIT $4
+"""
+_BEFORE_ALL = (datetime.fromisoformat("0001-01-02T00:00:00+00:00"), UUID(int=0))
+
+
+class Facts(OnDatabase):
+    """Reading facts."""
+
+    async def nearest_facts(
+        self, owners: Owners, embedding: Sequence[float], most: int, threshold: float | None
+    ) -> list[Fact]:
+        """The most similar facts, exactly, nearest first; identical texts count once."""
+        condition, arguments = where(owners, "f", first=4)
+        farthest = 2.0 if threshold is None else 1.0 - threshold
+        async with self._db.read(owners) as connection:
+            rows = await connection.fetch(
+                _NEAREST.replace("{condition}", condition),
+                vector(embedding),
+                farthest,
+                most,
+                *arguments,
+            )
+        return [_fact(row, score=row["score"]) for row in rows]
+
+    async def newest_facts(self, owners: Owners, most: int) -> list[Fact]:
+        """The latest facts, newest first; identical texts count once."""
+        condition, arguments = where(owners, "f", first=2)
+        async with self._db.read(owners) as connection:
+            rows = await connection.fetch(
+                _NEWEST.replace("{condition}", condition), most, *arguments
+            )
+        return [_fact(row) for row in rows]
+
+    async def list_facts(
+        self, owners: Owners, most: int, cursor: str | None
+    ) -> tuple[list[Fact], str | None]:
+        """A page of all facts in the order they were made, and the next page's cursor."""
+        after = _BEFORE_ALL if cursor is None else _parse(cursor)
+        condition, arguments = where(owners, "f", first=4)
+        async with self._db.read(owners) as connection:
+            rows = await connection.fetch(
+                _PAGE.replace("{condition}", condition), *after, most + 1, *arguments
+            )
+        facts = [_fact(row) for row in rows[:most]]
+        return facts, _cursor(facts[-1]) if len(rows) > most else None
+
+    async def neighbours(
+        self, owner: Owner, embedding: Sequence[float], most: int
+    ) -> list[Neighbour]:
+        """The facts of an owner's principal and agent nearest to an embedding."""
+        async with self._db.read(Owners(owner.principal, owner.agent), Role.WORKER) as connection:
+            rows = await connection.fetch(
+                _NEIGHBOURS, vector(embedding), owner.principal, owner.agent, most
+            )
+        return [
+            Neighbour(id=str(row["id"]), text=row["text"], hash=row["hash"], score=row["score"])
+            for row in rows
+        ]
+
+
+def vector(embedding: Sequence[float]) -> str:
+    """An embedding as pgvector reads it."""
+    return f"[{','.join(map(repr, embedding))}]"
+
+
+def _fact(row: asyncpg.Record, score: float | None = None) -> Fact:
+    return Fact(
+        id=row["id"],
+        principal=row["principal"],
+        agent=row["agent"],
+        session=row["session"],
+        text=row["text"],
+        hash=row["hash"],
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+        score=score,
+    )
+
+
+def _cursor(last: Fact) -> str:
+    return base64.urlsafe_b64encode(f"{last.created_at.isoformat()} {last.id}".encode()).decode()
+
+
+def _parse(cursor: str) -> tuple[datetime, UUID]:
+    try:
+        made, _, identity = base64.urlsafe_b64decode(cursor.encode()).decode().partition(" ")
+        at, last = datetime.fromisoformat(made), UUID(identity)
+    except (ValueError, binascii.Error):
+        raise InvalidCursor from None
+    if at.tzinfo is None:
+        raise InvalidCursor
+    return at, last

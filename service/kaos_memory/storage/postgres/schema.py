@@ -1,0 +1,256 @@
+"""Preparing a database for one store: extension, roles, schema, migrations, and whose it is."""
+
+import asyncio
+import hmac
+import secrets
+import zlib
+from dataclasses import dataclass
+from hashlib import blake2b, sha256
+from pathlib import Path
+
+import asyncpg
+
+from kaos_memory.storage.protocol import StorageMisconfigured
+
+HEAD = "0001"
+"""The newest migration. Where the database has it, Alembic is not even imported."""
+
+_OLDEST_PGVECTOR = (0, 7)
+"""The first with half-precision vectors."""
+
+
+@dataclass(frozen=True)
+class StoreIdentity:
+    """What a schema belongs to; it is recorded there and must match for ever."""
+
+    store: str
+    embedding_model: str
+    embedding_dims: int
+
+
+@dataclass(frozen=True)
+class Schema:
+    """A prepared schema: its names, and the key of its hashes."""
+
+    name: str
+    request_role: str
+    worker_role: str
+    search_path: str
+    erasure_key: bytes
+
+    def lock_key(self, kind: str, name: str) -> int:
+        """The advisory lock of a store, an agent or a principal, as PostgreSQL's bigint."""
+        text = f"{self.name}\0{kind}\0{name}".encode()
+        return int.from_bytes(blake2b(text, digest_size=8).digest(), "big", signed=True)
+
+    def subject(self, kind: str, name: str) -> bytes:
+        """The keyed hash under which an erased name is remembered."""
+        return hmac.digest(self.erasure_key, f"{kind}\0{name}".encode(), "sha256")
+
+
+async def connect(dsn: str) -> asyncpg.Connection:
+    """Connect without a statement cache, so that a pooler in transaction mode can be between."""
+    return await asyncpg.connect(dsn, statement_cache_size=0, timeout=5)
+
+
+async def prepare(dsn: str, collection: str, identity: StoreIdentity) -> Schema:
+    """Bring the database to what this version needs.
+
+    Raises:
+        StorageMisconfigured: what is missing, and the SQL or the setting that mends it.
+    """
+    connection = await connect(dsn)
+    try:
+        database = str(await connection.fetchval("SELECT current_database()"))
+        suffix = f"{zlib.crc32(database.encode()):08x}"
+        request_role, worker_role = (f"{collection}_{kind}_{suffix}" for kind in ("req", "work"))
+        async with connection.transaction():
+            await _serialise(connection, collection)
+            extension_schema = await _ensure_extension(connection)
+            await _ensure_schema(connection, collection)
+            for role in (request_role, worker_role):
+                await _ensure_role(connection, role, collection)
+        search_path = f'"{collection}", "{extension_schema}"'
+        if await _version(connection, collection) != HEAD:
+            await _migrate(dsn, collection, search_path, identity, (request_role, worker_role))
+        key = await _identify(connection, collection, identity)
+        await _refuse_bypass(connection, (request_role, worker_role))
+        return Schema(
+            name=collection,
+            request_role=request_role,
+            worker_role=worker_role,
+            search_path=search_path,
+            erasure_key=key,
+        )
+    finally:
+        await connection.close(timeout=5)
+
+
+async def _serialise(connection: asyncpg.Connection, collection: str) -> None:
+    await connection.execute(
+        "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", f"kaos migrate {collection}"
+    )
+
+
+async def _ensure_extension(connection: asyncpg.Connection) -> str:
+    query = """
+        SELECT n.nspname, e.extversion
+        FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
+        WHERE e.extname = 'vector'
+    """
+    found = await connection.fetchrow(query)
+    if found is None:
+        try:
+            async with connection.transaction():
+                await connection.execute("CREATE EXTENSION vector")
+        except (
+            asyncpg.InsufficientPrivilegeError,
+            asyncpg.UndefinedFileError,
+            asyncpg.FeatureNotSupportedError,
+        ):
+            raise StorageMisconfigured(
+                "the database has no extension pgvector, and this user may not create it; "
+                "as an administrator run in it: CREATE EXTENSION vector;"
+            ) from None
+        found = await connection.fetchrow(query)
+    assert found is not None  # noqa: S101 - just created
+    if tuple(int(part) for part in found["extversion"].split(".")[:2]) < _OLDEST_PGVECTOR:
+        raise StorageMisconfigured(
+            f"pgvector {found['extversion']} is too old; install 0.7 or later, then run: "
+            "ALTER EXTENSION vector UPDATE;"
+        )
+    return found["nspname"]
+
+
+async def _ensure_schema(connection: asyncpg.Connection, collection: str) -> None:
+    if await connection.fetchval("SELECT to_regnamespace($1) IS NOT NULL", f'"{collection}"'):
+        return
+    try:
+        async with connection.transaction():
+            await connection.execute(f'CREATE SCHEMA "{collection}"')
+    except asyncpg.InsufficientPrivilegeError:
+        raise StorageMisconfigured(
+            "this database user may not create a schema; as an administrator run: "
+            f'CREATE SCHEMA "{collection}" AUTHORIZATION <user of the DSN>;'
+        ) from None
+
+
+async def _ensure_role(connection: asyncpg.Connection, role: str, collection: str) -> None:
+    """A role without login that statements run as; the DSN's user must be able to take it on."""
+    usable = "SELECT pg_has_role(current_user, $1, 'SET')"
+    exists = await connection.fetchval("SELECT 1 FROM pg_roles WHERE rolname = $1", role)
+    try:
+        async with connection.transaction():
+            if not exists:
+                await connection.execute(f'CREATE ROLE "{role}" NOLOGIN')
+            if not await connection.fetchval(usable, role):
+                await connection.execute(f'GRANT "{role}" TO CURRENT_USER')
+            await connection.execute(f'GRANT USAGE ON SCHEMA "{collection}" TO "{role}"')
+    except asyncpg.InsufficientPrivilegeError:
+        raise StorageMisconfigured(
+            "this database user may not create the roles of row-level security; as an "
+            f'administrator run: CREATE ROLE "{role}" NOLOGIN; '
+            f'GRANT "{role}" TO <user of the DSN>;'
+        ) from None
+
+
+async def _version(connection: asyncpg.Connection, collection: str) -> str | None:
+    table = f'"{collection}".alembic_version'
+    if not await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", table):
+        return None
+    return await connection.fetchval(f"SELECT version_num FROM {table}")
+
+
+async def _migrate(
+    dsn: str,
+    collection: str,
+    search_path: str,
+    identity: StoreIdentity,
+    roles: tuple[str, str],
+) -> None:
+    # Imported here: both cost a third of a second, and most starts do not need them.
+    from alembic import command  # noqa: PLC0415
+    from alembic.config import Config  # noqa: PLC0415
+    from sqlalchemy import Connection, text  # noqa: PLC0415
+    from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
+    from sqlalchemy.pool import NullPool  # noqa: PLC0415
+
+    def upgrade(connection: Connection) -> None:
+        config = Config()
+        config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+        config.attributes.update(
+            connection=connection,
+            schema=collection,
+            dims=identity.embedding_dims,
+            request_role=f'"{roles[0]}"',
+            worker_role=f'"{roles[1]}"',
+        )
+        command.upgrade(config, "head")
+
+    engine = create_async_engine(
+        "postgresql+asyncpg://", async_creator=lambda: connect(dsn), poolclass=NullPool
+    )
+    try:
+        async with engine.begin() as connection:
+            await connection.execute(
+                text("SELECT pg_advisory_xact_lock(hashtextextended(:key, 0))"),
+                {"key": f"kaos migrate {collection}"},
+            )
+            await connection.execute(
+                text("SELECT set_config('search_path', :path, true)"), {"path": search_path}
+            )
+            await connection.run_sync(upgrade)
+    finally:
+        await asyncio.shield(engine.dispose())
+
+
+async def _identify(
+    connection: asyncpg.Connection, collection: str, identity: StoreIdentity
+) -> bytes:
+    """Record whose schema this is, or refuse one that is another's. Returns the hashes' key."""
+    wanted = {
+        "store": identity.store,
+        "embedding_model": identity.embedding_model,
+        "embedding_dims": str(identity.embedding_dims),
+        "erasure_key": secrets.token_hex(32),
+    }
+    await connection.executemany(
+        f'INSERT INTO "{collection}".meta VALUES ($1, $2) ON CONFLICT DO NOTHING',
+        list(wanted.items()),
+    )
+    rows = await connection.fetch(f'SELECT key, value FROM "{collection}".meta')
+    found = {row["key"]: row["value"] for row in rows}
+    if found["store"] != identity.store:
+        raise StorageMisconfigured(
+            f"schema {collection!r} belongs to the store {found['store']!r}, not to "
+            f"{identity.store!r}; give this store another storage.external.collection, or set "
+            f"store.name to {found['store']!r} if it is the same store renamed"
+        )
+    for key, remedy in (
+        ("embedding_model", "models.embedding.model"),
+        ("embedding_dims", "storage.external.embedding_dims"),
+    ):
+        if found[key] != wanted[key]:
+            raise StorageMisconfigured(
+                f"the facts in schema {collection!r} have {key} {found[key]!r}, but "
+                f"{remedy} is {wanted[key]!r}; set it back, or use another collection"
+            )
+    return bytes.fromhex(found["erasure_key"])
+
+
+async def _refuse_bypass(connection: asyncpg.Connection, roles: tuple[str, str]) -> None:
+    bypassing = await connection.fetch(
+        "SELECT rolname FROM pg_roles WHERE rolname = ANY($1) AND (rolsuper OR rolbypassrls)",
+        list(roles),
+    )
+    if bypassing:
+        names = ", ".join(row["rolname"] for row in bypassing)
+        raise StorageMisconfigured(
+            f"row-level security does not hold for the role {names}; as an administrator run: "
+            f"ALTER ROLE {names} NOSUPERUSER NOBYPASSRLS;"
+        )
+
+
+def prompt_hash(text: str) -> str:
+    """A short digest that says which prompt made a fact."""
+    return sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,54 @@
+"""The `Storage` of one store in PostgreSQL with pgvector."""
+
+import asyncio
+
+from kaos_memory.settings import ExternalStorage
+from kaos_memory.storage.postgres.conversations import Conversations
+from kaos_memory.storage.postgres.database import UNAVAILABLE, Database, Role
+from kaos_memory.storage.postgres.erasures import Erasures
+from kaos_memory.storage.postgres.facts import Facts
+from kaos_memory.storage.postgres.schema import StoreIdentity, prepare
+from kaos_memory.storage.postgres.work import Work
+from kaos_memory.storage.protocol import StorageUnavailable
+from kaos_memory.tiers.window import Compaction
+
+
+class PostgresStorage(Conversations, Facts, Work, Erasures):
+    """All tiers of one store, in one schema."""
+
+    def __init__(
+        self,
+        external: ExternalStorage,
+        identity: StoreIdentity,
+        compaction: Compaction,
+        *,
+        digest_retention: int,
+        provenance: tuple[str, str],
+        connections: int,
+    ) -> None:
+        self._external = external
+        self._identity = identity
+        self._compaction = compaction
+        self._digest_retention = digest_retention
+        self._provenance = provenance
+        self._connections = connections
+
+    async def open(self) -> None:
+        """Connect, migrate, check. Raises `StorageMisconfigured` where that cannot be mended."""
+        dsn = self._external.dsn.get_secret_value()
+        try:
+            schema = await prepare(dsn, self._external.collection, self._identity)
+            self._database = await Database.connect(dsn, schema, self._connections)
+        except UNAVAILABLE as error:
+            raise StorageUnavailable(type(error).__name__) from error
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        if self._database is not None:
+            await self._database.close()
+            self._database = None
+
+    async def ping(self) -> None:
+        """Prove that statements are answered."""
+        async with asyncio.timeout(2), self._db.anyone(Role.REQUEST) as connection:
+            await connection.fetchval("SELECT 1 FROM sessions LIMIT 1")

@@ -1,0 +1,150 @@
+"""The background workers of a replica: claim, ask a model, commit. No state but leases."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+from datetime import timedelta
+
+from kaos_memory.engine.protocols import FactExtractor, ModelError, Neighbour, Summariser
+from kaos_memory.storage.protocol import (
+    Batch,
+    Lease,
+    LeaseLost,
+    Storage,
+    StorageUnavailable,
+    WorkKind,
+)
+
+POLL_SECONDS = 1.0
+"""How often an idle worker looks for work of other replicas, or for work whose wait is over."""
+
+LEASE = timedelta(seconds=90)
+"""Longer than a model call may take: its timeout ends before its lease."""
+
+_FIRST_RETRY_SECONDS = 1.0
+_LONGEST_RETRY_SECONDS = 300.0
+
+_log = logging.getLogger(__name__)
+
+
+class Workers:
+    """A bounded number of workers; each does one piece of work at a time."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        summariser: Summariser,
+        extractor: FactExtractor,
+        *,
+        concurrency: int,
+        max_retries: int,
+    ) -> None:
+        self._storage = storage
+        self._summariser = summariser
+        self._extractor = extractor
+        self._concurrency = concurrency
+        self._max_retries = max_retries
+        self._woken = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Start all workers."""
+        self._tasks = [
+            asyncio.create_task(self._run(), name=f"worker-{number}")
+            for number in range(self._concurrency)
+        ]
+
+    def wake(self) -> None:
+        """Say that work is due now."""
+        self._woken.set()
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Let running work end; after the grace period give its leases back."""
+        self._stopping.set()
+        self._woken.set()
+        if not self._tasks:
+            return
+        _, running = await asyncio.wait(self._tasks, timeout=grace_seconds)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                lease = await self._storage.claim(LEASE)
+                if lease is not None:
+                    self._woken.set()  # where one is due, others may be: let an idle worker look
+                    await self._do(lease)
+                    continue
+            except StorageUnavailable as error:
+                _log.warning("work_storage_unavailable", extra={"reason": str(error)})
+            except Exception:  # noqa: BLE001
+                # A defect in one piece of work must not end the worker for all others.
+                _log.exception("work_crashed")
+            await self._idle()
+
+    async def _idle(self) -> None:
+        self._woken.clear()
+        try:
+            async with asyncio.timeout(POLL_SECONDS * random.uniform(0.5, 1.0)):  # noqa: S311
+                await self._woken.wait()
+        except TimeoutError:
+            pass
+
+    async def _do(self, lease: Lease) -> None:
+        try:
+            batch = await self._storage.load(lease)
+            if batch is not None:
+                await self._commit(batch)
+        except LeaseLost:
+            _log.info("work_lease_lost", extra={"kind": lease.kind})
+        except ModelError as error:
+            await self._give_back(lease, str(error), error.retry_after)
+        except StorageUnavailable:
+            raise  # the lease runs out by itself
+        except asyncio.CancelledError:
+            await asyncio.shield(self._storage.release(lease))
+            raise
+        except Exception as error:
+            await self._give_back(lease, type(error).__name__, None)
+            raise
+
+    async def _commit(self, batch: Batch) -> None:
+        if batch.lease.kind is WorkKind.FOLD:
+            summary = await self._summariser.fold(batch.digest, batch.turns)
+            await self._storage.commit_fold(batch, summary)
+            return
+
+        async def neighbours(embedding: Sequence[float], most: int) -> list[Neighbour]:
+            return await self._storage.neighbours(batch.owner, embedding, most)
+
+        facts = await self._extractor.extract(batch.owner, batch.turns, neighbours)
+        await self._storage.commit_extraction(batch, facts)
+
+    async def _give_back(self, lease: Lease, reason: str, wait: float | None) -> None:
+        retry_in = retry_after(lease.attempt, self._max_retries, wait)
+        _log.warning(
+            "work_failed",
+            extra={
+                "kind": lease.kind,
+                "reason": reason,
+                "attempt": lease.attempt,
+                "dead": retry_in is None,
+            },
+        )
+        await self._storage.fail(lease, reason, retry_in)
+
+
+def retry_after(attempt: int, max_retries: int, asked: float | None) -> timedelta | None:
+    """When to try again after the given attempt (1 for the first): None for never.
+
+    Doubles from a second to five minutes, with jitter; a model's own wish is kept to when longer.
+    """
+    if attempt > max_retries:
+        return None
+    backoff = min(_LONGEST_RETRY_SECONDS, _FIRST_RETRY_SECONDS * 2 ** (attempt - 1))
+    wait = backoff * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
+    return timedelta(seconds=max(wait, min(asked or 0.0, _LONGEST_RETRY_SECONDS)))
