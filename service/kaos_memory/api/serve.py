@@ -76,6 +76,7 @@ def build(settings: ServiceSettings) -> Parts:
         storage,
         ChatSummariser(settings.models.summarization, settings.medium_term.system_prompt),
         Mem0Extractor(settings.models.summarization, embedder, prompt),
+        count_tokens,
         concurrency=concurrency,
         max_retries=settings.long_term.extraction.max_retries,
     )

@@ -125,8 +125,8 @@ class Storage(Protocol):
         """The facts of an owner's principal and agent nearest to an embedding."""
         ...
 
-    async def commit_fold(self, batch: Batch, summary: str) -> None:
-        """Store the next digest version and move the mark. Raises `LeaseLost`."""
+    async def commit_fold(self, batch: Batch, summary: str, tokens: int) -> None:
+        """Store the next digest version, of so many tokens, and move the mark. Raises `LeaseLost`."""
         ...
 
     async def commit_extraction(self, batch: Batch, facts: Sequence[NewFact]) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from kaos_memory.engine.protocols import FactExtractor, ModelError, Neighbour, Summariser
@@ -36,6 +36,7 @@ class Workers:
         storage: Storage,
         summariser: Summariser,
         extractor: FactExtractor,
+        count_tokens: Callable[[str], int],
         *,
         concurrency: int,
         max_retries: int,
@@ -43,6 +44,7 @@ class Workers:
         self._storage = storage
         self._summariser = summariser
         self._extractor = extractor
+        self._count_tokens = count_tokens
         self._concurrency = concurrency
         self._max_retries = max_retries
         self._woken = asyncio.Event()
@@ -115,7 +117,7 @@ class Workers:
     async def _commit(self, batch: Batch) -> None:
         if batch.lease.kind is WorkKind.FOLD:
             summary = await self._summariser.fold(batch.digest, batch.turns)
-            await self._storage.commit_fold(batch, summary)
+            await self._storage.commit_fold(batch, summary, self._count_tokens(summary))
             return
 
         async def neighbours(embedding: Sequence[float], most: int) -> list[Neighbour]:

@@ -16,6 +16,7 @@ from kaos_memory.tiers.reach import Owners
 
 _FACT = "f.id, f.principal, f.agent, f.session, f.text, f.hash, f.created_at, f.updated_at"
 
+# The condition stands twice so that the join too is planned for the owner's partition alone.
 # The owner's rows are few, so all of them are compared: recall is 1.0 by construction.
 _NEAREST = f"""
     WITH compared AS MATERIALIZED (
@@ -30,6 +31,7 @@ _NEAREST = f"""
     )
     SELECT {_FACT}, 1 - nearest.distance AS score
     FROM nearest JOIN facts f ON f.principal = nearest.principal AND f.id = nearest.id
+    WHERE {{condition}}
     ORDER BY nearest.distance, f.id
 """
 _NEWEST = f"""

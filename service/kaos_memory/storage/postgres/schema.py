@@ -3,7 +3,7 @@
 import asyncio
 import hmac
 import secrets
-import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b, sha256
 from pathlib import Path
@@ -61,26 +61,27 @@ async def prepare(dsn: str, collection: str, identity: StoreIdentity) -> Schema:
     """
     connection = await connect(dsn)
     try:
-        database = str(await connection.fetchval("SELECT current_database()"))
-        suffix = f"{zlib.crc32(database.encode()):08x}"
-        request_role, worker_role = (f"{collection}_{kind}_{suffix}" for kind in ("req", "work"))
         async with connection.transaction():
             await _serialise(connection, collection)
             extension_schema = await _ensure_extension(connection)
             await _ensure_schema(connection, collection)
-            for role in (request_role, worker_role):
+            meta = await _ensure_meta(connection, collection, identity)
+            _refuse_another_store(meta, collection, identity)
+        roles = (meta["request_role"], meta["worker_role"])
+        async with connection.transaction():
+            await _serialise(connection, collection)
+            for role in roles:
                 await _ensure_role(connection, role, collection)
         search_path = f'"{collection}", "{extension_schema}"'
         if await _version(connection, collection) != HEAD:
-            await _migrate(dsn, collection, search_path, identity, (request_role, worker_role))
-        key = await _identify(connection, collection, identity)
-        await _refuse_bypass(connection, (request_role, worker_role))
+            await _migrate(dsn, collection, search_path, identity, roles)
+        await _refuse_bypass(connection, roles)
         return Schema(
             name=collection,
-            request_role=request_role,
-            worker_role=worker_role,
+            request_role=roles[0],
+            worker_role=roles[1],
             search_path=search_path,
-            erasure_key=key,
+            erasure_key=bytes.fromhex(meta["erasure_key"]),
         )
     finally:
         await connection.close(timeout=5)
@@ -144,7 +145,11 @@ async def _ensure_role(connection: asyncpg.Connection, role: str, collection: st
             if not exists:
                 await connection.execute(f'CREATE ROLE "{role}" NOLOGIN')
             if not await connection.fetchval(usable, role):
-                await connection.execute(f'GRANT "{role}" TO CURRENT_USER')
+                # To take on, not to inherit: its policies must not apply to the login itself.
+                inherit = (
+                    " WITH INHERIT FALSE" if connection.get_server_version().major >= 16 else ""
+                )
+                await connection.execute(f'GRANT "{role}" TO CURRENT_USER{inherit}')
             await connection.execute(f'GRANT USAGE ON SCHEMA "{collection}" TO "{role}"')
     except asyncpg.InsufficientPrivilegeError:
         raise StorageMisconfigured(
@@ -204,38 +209,53 @@ async def _migrate(
         await asyncio.shield(engine.dispose())
 
 
-async def _identify(
+async def _ensure_meta(
     connection: asyncpg.Connection, collection: str, identity: StoreIdentity
-) -> bytes:
-    """Record whose schema this is, or refuse one that is another's. Returns the hashes' key."""
-    wanted = {
+) -> dict[str, str]:
+    """The store's record of itself, made when the schema is new.
+
+    Roles belong to the whole server, so their names are drawn: two stores on one server, in
+    databases of their own, must not share a role that opens both.
+    """
+    suffix = secrets.token_hex(4)
+    new = {
         "store": identity.store,
         "embedding_model": identity.embedding_model,
         "embedding_dims": str(identity.embedding_dims),
         "erasure_key": secrets.token_hex(32),
+        "request_role": f"{collection}_request_{suffix}",
+        "worker_role": f"{collection}_worker_{suffix}",
     }
-    await connection.executemany(
-        f'INSERT INTO "{collection}".meta VALUES ($1, $2) ON CONFLICT DO NOTHING',
-        list(wanted.items()),
+    table = f'"{collection}".meta'
+    await connection.execute(
+        f"CREATE TABLE IF NOT EXISTS {table} (key text PRIMARY KEY, value text NOT NULL)"
     )
-    rows = await connection.fetch(f'SELECT key, value FROM "{collection}".meta')
-    found = {row["key"]: row["value"] for row in rows}
-    if found["store"] != identity.store:
+    await connection.executemany(
+        f"INSERT INTO {table} VALUES ($1, $2) ON CONFLICT DO NOTHING", list(new.items())
+    )
+    rows = await connection.fetch(f"SELECT key, value FROM {table}")
+    return {row["key"]: row["value"] for row in rows}
+
+
+def _refuse_another_store(
+    meta: Mapping[str, str], collection: str, identity: StoreIdentity
+) -> None:
+    if meta["store"] != identity.store:
         raise StorageMisconfigured(
-            f"schema {collection!r} belongs to the store {found['store']!r}, not to "
+            f"schema {collection!r} belongs to the store {meta['store']!r}, not to "
             f"{identity.store!r}; give this store another storage.external.collection, or set "
-            f"store.name to {found['store']!r} if it is the same store renamed"
+            f"store.name to {meta['store']!r} if it is the same store renamed"
         )
-    for key, remedy in (
-        ("embedding_model", "models.embedding.model"),
-        ("embedding_dims", "storage.external.embedding_dims"),
-    ):
-        if found[key] != wanted[key]:
+    wanted = (
+        ("embedding_model", "models.embedding.model", identity.embedding_model),
+        ("embedding_dims", "storage.external.embedding_dims", str(identity.embedding_dims)),
+    )
+    for key, field, value in wanted:
+        if meta[key] != value:
             raise StorageMisconfigured(
-                f"the facts in schema {collection!r} have {key} {found[key]!r}, but "
-                f"{remedy} is {wanted[key]!r}; set it back, or use another collection"
+                f"the facts in schema {collection!r} have {key} {meta[key]!r}, but "
+                f"{field} is {value!r}; set it back, or use another collection"
             )
-    return bytes.fromhex(found["erasure_key"])
 
 
 async def _refuse_bypass(connection: asyncpg.Connection, roles: tuple[str, str]) -> None:

@@ -10,7 +10,6 @@ from uuid import uuid4
 
 import asyncpg
 
-from kaos_memory.engine.tokens import count_tokens
 from kaos_memory.storage.postgres.conversations import MARKS, TURN
 from kaos_memory.storage.postgres.database import Connection, OnDatabase, Role, subjects
 from kaos_memory.storage.postgres.facts import vector
@@ -118,7 +117,7 @@ class Work(OnDatabase):
                 epochs=await self._epochs(connection, lease),
             )
 
-    async def commit_fold(self, batch: Batch, summary: str) -> None:
+    async def commit_fold(self, batch: Batch, summary: str, tokens: int) -> None:
         """Store the next digest version and move the mark."""
         lease, version = batch.lease, batch.digest.version + 1
         first, last = batch.turns[0].position, batch.turns[-1].position
@@ -134,7 +133,7 @@ class Work(OnDatabase):
                 lease.principal,
                 lease.agent,
                 summary,
-                count_tokens(summary),
+                tokens,
                 first,
                 last,
             )

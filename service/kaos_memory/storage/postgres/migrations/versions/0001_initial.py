@@ -62,8 +62,8 @@ def _conversations() -> None:
         ) WITH (fillfactor = 70)
     """)
     # For reads and erasures that name no principal, or only a session.
-    op.execute("CREATE INDEX sessions_agent ON sessions (agent)")
-    op.execute("CREATE INDEX sessions_session ON sessions (session)")
+    op.execute("CREATE INDEX sessions_agent ON sessions (agent, principal)")
+    op.execute("CREATE INDEX sessions_session ON sessions (session, agent, principal)")
     op.execute("""
         CREATE TABLE turns (
             session_ref bigint NOT NULL REFERENCES sessions (id),
@@ -127,8 +127,8 @@ def _facts(dims: int) -> None:
         op.execute(f"ALTER TABLE facts_{index:02} FORCE ROW LEVEL SECURITY")
     # Lists page in this order; an admin's reads of one agent or one session name no principal.
     op.execute("CREATE INDEX facts_made ON facts (principal, created_at, id)")
-    op.execute("CREATE INDEX facts_agent ON facts (agent)")
-    op.execute("CREATE INDEX facts_session ON facts (session)")
+    op.execute("CREATE INDEX facts_agent ON facts (agent, principal)")
+    op.execute("CREATE INDEX facts_session ON facts (session, agent, principal)")
 
 
 def _work() -> None:
@@ -151,7 +151,6 @@ def _work() -> None:
 
 def _records() -> None:
     """Records about the store, which hold no tenant's data but keyed hashes of erased names."""
-    op.execute("CREATE TABLE meta (key text PRIMARY KEY, value text NOT NULL)")
     op.execute("CREATE TABLE epochs (subject bytea PRIMARY KEY, epoch integer NOT NULL)")
     op.execute("""
         CREATE TABLE erasures (
@@ -177,7 +176,11 @@ def _owner_only(request: str, worker: str) -> None:
         roles = request if table == "work" else f"{request}, {worker}"
         op.execute(f"CREATE POLICY owner_only ON {table} TO {roles} USING {_OWNER_POLICY}")
     # A worker looks for due work of every owner; all else it reads as the owner of that work.
-    op.execute(f"CREATE POLICY any_owner ON work TO {worker} USING (true)")
+    # A login that inherits the role without taking it on does not count as a worker.
+    op.execute(
+        f"CREATE POLICY any_owner ON work TO {worker} "
+        f"USING (current_user = {worker.replace(chr(34), chr(39))})"
+    )
 
 
 def _grants(request: str, worker: str) -> None:

@@ -1,0 +1,121 @@
+"""Every statement on a request's or a worker's way reads by index, under row-level security.
+
+The planner takes a sequential scan for small tables whatever there is, so scans and sorts are
+switched off where an index must be able to serve: what it cannot serve still shows them.
+"""
+
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+
+from kaos_memory.storage.postgres import conversations, erasures, facts, work
+from kaos_memory.storage.postgres.database import Role, where
+from kaos_memory.storage.postgres.storage import PostgresStorage
+from kaos_memory.tiers.reach import Owners
+
+from .driving import embedding
+
+ONE = Owners("user-7", "agent", "session")
+OF_AGENT = Owners("user-7", "agent-1")
+QUESTION = facts.vector(embedding(1))
+
+
+async def plan(
+    storage: PostgresStorage, role: Role, owners: Owners, query: str, *arguments: object
+) -> str:
+    """The plan of a statement as it really runs: as that role, for those owners."""
+    async with storage._db.change(owners.principal or "", owners.agent or "", role) as connection:
+        for method in ("seqscan", "bitmapscan", "sort"):
+            await connection.execute(f"SET LOCAL enable_{method} = off")
+        rows = await connection.fetch(f"EXPLAIN (COSTS OFF) {query}", *arguments)
+    return "\n".join(row[0] for row in rows)
+
+
+async def test_search_compares_the_owners_rows_of_one_partition(crowded: PostgresStorage):
+    condition, arguments = where(OF_AGENT, "f", first=4)
+    query = facts._NEAREST.replace("{condition}", condition)
+    found = await plan(crowded, Role.REQUEST, OF_AGENT, query, QUESTION, 2.0, 10, *arguments)
+    assert "Seq Scan" not in found, found
+    assert "Append" not in found, found
+    bounds = [line for line in found.splitlines() if "Index Cond" in line]
+    assert all("principal = 'user-7'" in bound for bound in bounds), found
+    assert any("agent = 'agent-1'" in bound for bound in bounds), found
+
+
+async def test_pages_come_in_the_order_of_their_index(crowded: PostgresStorage):
+    condition, arguments = where(Owners("user-7"), "f", first=4)
+    query = facts._PAGE.replace("{condition}", condition)
+    found = await plan(
+        crowded, Role.REQUEST, Owners("user-7"), query, *facts._BEFORE_ALL, 11, *arguments
+    )
+    assert "principal_created_at_id" in found, found
+    assert "Sort" not in found, found
+
+
+async def test_neighbours_are_searched_among_the_owners_rows(crowded: PostgresStorage):
+    arguments = (QUESTION, "user-7", "agent-1", 10)
+    found = await plan(crowded, Role.WORKER, OF_AGENT, facts._NEIGHBOURS, *arguments)
+    assert "Seq Scan" not in found, found
+    assert "Append" not in found, found
+
+
+async def test_a_conversation_is_read_by_keys_alone(crowded: PostgresStorage):
+    condition, arguments = where(ONE, "s", first=3)
+    query = conversations._CONVERSATIONS.replace("{condition}", condition)
+    found = await plan(crowded, Role.REQUEST, ONE, query, 2_000, 4_096, *arguments)
+    assert "Seq Scan" not in found, found
+    assert "using turns_pkey" in found, found
+    assert "using digests_pkey" in found, found
+    [bounds] = [line for line in found.splitlines() if "Index Cond" in line and "session =" in line]
+    assert "principal = 'user-7'" in bounds, found
+
+
+@pytest.mark.parametrize(
+    ("role", "query", "arguments"),
+    [
+        (Role.REQUEST, conversations._WINDOW_TOKENS, (7, 3)),
+        (Role.REQUEST, conversations._DROP_GONE, (7, 3)),
+        (Role.REQUEST, conversations._COMPACT, (7, 1, 1, 1, 10, 10)),
+        (Role.WORKER, work._PENDING, (7, 1, 9)),
+        (Role.WORKER, work._DIGEST, (7, 1)),
+        (Role.WORKER, work._HELD, (7, "fold", uuid4())),
+        (Role.WORKER, work._DONE, (7, "fold", uuid4())),
+        (Role.WORKER, work._EPOCHS, ([b"a", b"b"],)),
+    ],
+)
+async def test_writes_and_commits_touch_their_session_by_keys_alone(
+    crowded: PostgresStorage, role: Role, query: str, arguments: tuple[object, ...]
+):
+    found = await plan(crowded, role, ONE, query, *arguments)
+    assert "Seq Scan" not in found, found
+
+
+async def test_due_work_is_found_in_the_order_of_its_index(crowded: PostgresStorage):
+    arguments = (uuid4(), timedelta(seconds=1))
+    found = await plan(crowded, Role.WORKER, ONE, work._CLAIM, *arguments)
+    assert "work_due" in found, found
+    assert "Sort" not in found, found
+
+
+@pytest.mark.parametrize(
+    "owners",
+    [
+        ONE,
+        Owners("user-7", "agent"),
+        Owners("user-7"),
+        Owners(None, "agent"),
+        Owners(None, None, "session"),
+    ],
+)
+async def test_an_erasure_finds_its_rows_by_index(crowded: PostgresStorage, owners: Owners):
+    of_sessions, arguments = where(owners, "s")
+    of_facts, _ = where(owners, "f")
+    scans = [
+        f"SELECT count(*) FROM {table} t JOIN sessions s ON s.id = t.session_ref "
+        f"WHERE {of_sessions}"
+        for table in erasures._OF_SESSIONS
+    ]
+    for query in (*scans, f"SELECT count(*) FROM facts f WHERE {of_facts}"):
+        found = await plan(crowded, Role.REQUEST, owners, query, *arguments)
+        assert "Seq Scan" not in found, found

@@ -1,0 +1,146 @@
+"""Preparing a database: by several replicas at once, and refused where it is not ours."""
+
+import asyncio
+
+import asyncpg
+import pytest
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+
+from kaos_dev.embedded_postgres import EmbeddedPostgres
+from kaos_memory.storage.postgres import schema
+from kaos_memory.storage.postgres.storage import PostgresStorage
+from kaos_memory.storage.protocol import StorageMisconfigured, StorageUnavailable
+from kaos_memory.tiers.reach import Owners
+
+from ..conftest import OWNER, StorageFactory
+from .driving import ALICE, turns
+
+
+def test_the_head_that_skips_alembic_is_alembics_head():
+    config = Config()
+    folder = schema.Path(schema.__file__).parent / "migrations"
+    config.set_main_option("script_location", str(folder))
+    assert ScriptDirectory.from_config(config).get_current_head() == schema.HEAD
+
+
+async def test_replicas_that_start_together_prepare_one_schema(
+    make_storage: StorageFactory, empty_dsn: str
+):
+    replicas = [make_storage(to=empty_dsn) for _ in range(4)]
+    await asyncio.gather(*(replica.open() for replica in replicas))
+    await replicas[0].append(ALICE, turns("one"))
+    for replica in replicas:
+        [found] = await replica.conversations(Owners("alice", ALICE.agent, "s-1"), 100)
+        assert [turn.content for turn in found.turns] == ["one"]
+        await replica.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "remedy"),
+    [
+        ({"store": "tests/another"}, "another storage.external.collection"),
+        ({"model": "another"}, "models.embedding.model is 'another'; set it back"),
+        ({"dims": 16}, "storage.external.embedding_dims is '16'; set it back"),
+    ],
+)
+async def test_a_schema_of_another_store_is_refused_with_the_remedy(
+    make_storage: StorageFactory, change: dict[str, str | int], remedy: str
+):
+    with pytest.raises(StorageMisconfigured, match=remedy):
+        await make_storage(**change).open()
+
+
+async def test_the_sql_that_an_administrator_must_run_is_printed_and_suffices(
+    postgres: EmbeddedPostgres, make_storage: StorageFactory
+):
+    postgres.execute("CREATE ROLE humble LOGIN PASSWORD 'not-a-secret' NOCREATEROLE")
+    postgres.create_database("humble_store", template="template0")
+    to = postgres.dsn("humble_store", OWNER).replace(f"//{OWNER}:", "//humble:")
+    for _ in range(6):
+        try:
+            storage = make_storage(to=to)
+            await storage.open()
+            break
+        except StorageMisconfigured as refusal:
+            sql = str(refusal).partition("run")[2].partition(": ")[2]
+            postgres.execute(sql.replace("<user of the DSN>", "humble"), database="humble_store")
+    else:
+        pytest.fail("the printed SQL did not suffice")
+    assert await storage.append(ALICE, turns("one")) is False
+    await storage.close()
+    postgres.drop_database("humble_store")
+
+
+async def test_stores_on_one_server_share_no_role(
+    make_storage: StorageFactory, postgres: EmbeddedPostgres
+):
+    names: set[str] = set()
+    for name in ("shared_1", "shared_2"):
+        postgres.create_database(name, template="empty_store", owner=OWNER)
+        prepared = await schema.prepare(
+            postgres.dsn(name, OWNER), "kaos_memory", schema.StoreIdentity(name, "m", 4)
+        )
+        names |= {prepared.request_role, prepared.worker_role}
+        postgres.drop_database(name)
+    assert len(names) == 4
+
+
+async def test_a_role_that_bypasses_row_level_security_is_refused(
+    make_storage: StorageFactory, dsn: str, postgres: EmbeddedPostgres, empty_dsn: str
+):
+    prepared = await schema.prepare(
+        empty_dsn, "kaos_memory", schema.StoreIdentity("tests/store", "embedder", 8)
+    )
+    postgres.execute(f'ALTER ROLE "{prepared.request_role}" BYPASSRLS')
+    with pytest.raises(StorageMisconfigured, match="NOBYPASSRLS"):
+        await make_storage(to=empty_dsn).open()
+
+
+async def test_an_unreachable_database_is_unavailable(make_storage: StorageFactory):
+    with pytest.raises(StorageUnavailable):
+        await make_storage(to="postgresql://kaos:x@127.0.0.1:1/kaos").open()
+
+
+async def test_the_largest_vectors_fit(make_storage: StorageFactory, empty_dsn: str):
+    from kaos_memory.storage.protocol import WorkKind  # noqa: PLC0415
+    from kaos_memory.tiers.memory import NewFact  # noqa: PLC0415
+
+    from .driving import LEASE  # noqa: PLC0415
+
+    storage = make_storage(to=empty_dsn, dims=4_000)
+    await storage.open()
+    await storage.append(ALICE, turns(*"123456"))
+    while (lease := await storage.claim(LEASE)) is not None and lease.kind is not WorkKind.EXTRACT:
+        pass
+    assert lease is not None
+    batch = await storage.load(lease)
+    assert batch is not None
+    vector = [0.001 * (n % 97) for n in range(4_000)]
+    await storage.commit_extraction(batch, [NewFact("long " * 300, vector)])
+    [fact] = await storage.nearest_facts(Owners("alice"), vector, 1, None)
+    assert fact.score == pytest.approx(1.0, abs=1e-3)
+    await storage.close()
+
+
+async def test_every_connection_can_die_and_the_next_statement_works(
+    storage: PostgresStorage, postgres: EmbeddedPostgres, dsn: str
+):
+    await storage.append(ALICE, turns("one"))
+    database = dsn.rpartition("/")[2]
+    postgres.execute(
+        f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database}'"
+    )
+    try:
+        await storage.append(ALICE, turns("two"))
+    except StorageUnavailable:
+        await storage.append(ALICE, turns("two"))
+    [found] = await storage.conversations(Owners("alice", ALICE.agent, "s-1"), 100)
+    assert [turn.content for turn in found.turns] == ["one", "two"]
+
+
+async def test_a_statement_that_fails_poisons_nothing(storage: PostgresStorage):
+    for _ in range(20):
+        with pytest.raises(asyncpg.PostgresError):
+            await storage.append(ALICE, turns("NUL \x00"))
+    await storage.append(ALICE, turns("fine"))

@@ -1,0 +1,229 @@
+"""Exactly once: a commit counts only if nothing that it relied on has changed."""
+
+import asyncio
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kaos_memory.contract import ScopeLevel
+from kaos_memory.storage.postgres.storage import PostgresStorage
+from kaos_memory.storage.protocol import Batch, Lease, LeaseLost, WorkKind
+from kaos_memory.tiers.memory import NewFact, Owner
+from kaos_memory.tiers.reach import Owners, Reach
+
+from .driving import ALICE, BOB, LEASE, account, commit, dump, fetch, turns, work_off
+
+OVERFLOW = ("1", "2", "3", "4", "5", "6")
+NOW = timedelta(seconds=-1)
+"""A lease that has already run out."""
+
+
+async def claimed(storage: PostgresStorage, kind: WorkKind, lease_for: timedelta = LEASE) -> Batch:
+    """The batch of the due work of one kind."""
+    leases: list[Lease] = []
+    while (lease := await storage.claim(lease_for)) is not None:
+        if lease.kind is kind:
+            batch = await storage.load(lease)
+            assert batch is not None
+            for other in leases:
+                await storage.release(other)
+            return batch
+        leases.append(lease)
+    raise AssertionError(f"no {kind} is due")
+
+
+def user(principal: str) -> Reach:
+    return Reach(ScopeLevel.USER, Owners(principal), None)
+
+
+async def test_two_replicas_never_hold_the_same_work(storage: PostgresStorage):
+    await storage.append(ALICE, turns(*OVERFLOW))
+    leases = await asyncio.gather(*(storage.claim(LEASE) for _ in range(6)))
+    held = [lease for lease in leases if lease is not None]
+    assert Counter(lease.kind for lease in held) == {WorkKind.FOLD: 1, WorkKind.EXTRACT: 1}
+
+
+@pytest.mark.parametrize("kind", list(WorkKind))
+async def test_after_a_takeover_only_the_new_holder_commits(
+    storage: PostgresStorage, admin_dsn: str, kind: WorkKind
+):
+    await storage.append(ALICE, turns(*OVERFLOW))
+    late = await claimed(storage, kind, lease_for=NOW)
+    current = await claimed(storage, kind)
+    with pytest.raises(LeaseLost):
+        await commit(storage, late)
+    await commit(storage, current)
+    with pytest.raises(LeaseLost):
+        await commit(storage, current)
+    (await account(admin_dsn, ALICE)).check()
+
+
+@pytest.mark.parametrize("kind", list(WorkKind))
+async def test_an_erasure_during_the_model_call_leaves_nothing_to_commit_to(
+    storage: PostgresStorage, admin_dsn: str, kind: WorkKind
+):
+    await storage.append(ALICE, turns(*OVERFLOW))
+    batch = await claimed(storage, kind)
+    receipt = await storage.erase(user("alice"), dry_run=False)
+    assert receipt.residue == 0
+    await storage.append(ALICE, turns(*OVERFLOW))  # she goes on talking in the same session
+    before = await dump(admin_dsn)
+    with pytest.raises(LeaseLost):
+        await commit(storage, batch)
+    assert await dump(admin_dsn) == before
+
+
+async def test_an_erasure_of_somebody_else_does_not_disturb(storage: PostgresStorage):
+    await storage.append(ALICE, turns(*OVERFLOW))
+    batch = await claimed(storage, WorkKind.EXTRACT)
+    await storage.erase(user("bob"), dry_run=False)
+    await commit(storage, batch)
+
+
+async def test_an_erasure_waits_for_a_write_that_is_under_way_and_takes_it_along(
+    storage: PostgresStorage, admin_dsn: str
+):
+    await asyncio.gather(
+        *(storage.append(ALICE, turns(f"turn {n}")) for n in range(20)),
+        storage.erase(user("alice"), dry_run=False),
+        *(storage.append(BOB, turns(f"turn {n}")) for n in range(20)),
+    )
+    await storage.erase(user("alice"), dry_run=False)
+    assert await fetch(admin_dsn, "SELECT 1 FROM turns WHERE principal = 'alice'") == []
+    assert (await account(admin_dsn, BOB)).last == 20
+
+
+async def test_failed_work_comes_back_after_its_wait_with_a_higher_attempt(
+    storage: PostgresStorage,
+):
+    await storage.append(ALICE, turns(*OVERFLOW))
+    batch = await claimed(storage, WorkKind.EXTRACT)
+    assert batch.lease.attempt == 1
+    await storage.fail(batch.lease, "model said nothing", NOW)
+    again = await claimed(storage, WorkKind.EXTRACT)
+    assert again.lease.attempt == 2
+    await storage.fail(again.lease, "model said nothing", timedelta(minutes=5))
+    with pytest.raises(AssertionError):
+        await claimed(storage, WorkKind.EXTRACT)
+
+
+async def test_dead_work_keeps_its_turns_and_its_reason(storage: PostgresStorage, admin_dsn: str):
+    await storage.append(ALICE, turns(*OVERFLOW))
+    batch = await claimed(storage, WorkKind.EXTRACT)
+    await storage.fail(batch.lease, "model said nothing", None)
+    await work_off(storage)
+    await storage.append(ALICE, turns(*OVERFLOW))
+    await work_off(storage)
+    rows = await fetch(admin_dsn, "SELECT dead, last_error FROM work WHERE kind = 'extract'")
+    assert [tuple(row) for row in rows] == [(True, "model said nothing")]
+    found = await account(admin_dsn, ALICE)
+    assert found.rows == list(range(1, 13))
+    found.check()
+
+
+async def test_released_work_is_due_at_once_and_was_no_attempt(storage: PostgresStorage):
+    await storage.append(ALICE, turns(*OVERFLOW))
+    batch = await claimed(storage, WorkKind.FOLD)
+    await storage.release(batch.lease)
+    assert (await claimed(storage, WorkKind.FOLD)).lease.attempt == 1
+
+
+async def test_turns_written_during_the_model_call_are_due_after_its_commit(
+    storage: PostgresStorage, admin_dsn: str
+):
+    await storage.append(ALICE, turns(*OVERFLOW))
+    batch = await claimed(storage, WorkKind.FOLD)
+    await storage.append(ALICE, turns("7", "8", "9", "10"))
+    await commit(storage, batch)
+    assert (await claimed(storage, WorkKind.FOLD)).turns[0].position == 5
+    (await account(admin_dsn, ALICE)).check()
+
+
+async def test_identical_texts_in_one_extraction_are_one_fact(
+    storage: PostgresStorage, admin_dsn: str
+):
+    await storage.append(ALICE, turns(*OVERFLOW))
+    batch = await claimed(storage, WorkKind.EXTRACT)
+    await storage.commit_extraction(batch, [NewFact("same", [1.0] * 8)] * 3)
+    assert len(await fetch(admin_dsn, "SELECT 1 FROM facts")) == 1
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("write"), st.sampled_from([ALICE, BOB]), st.integers(1, 8)),
+        st.tuples(st.sampled_from(["commit", "fail", "crash", "stale"]), st.none(), st.none()),
+    ),
+    min_size=5,
+    max_size=40,
+)
+
+
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(steps=STEPS)
+async def test_any_sequence_of_writes_commits_failures_and_crashes_keeps_every_turn_once(
+    steps: list[tuple[str, Owner | None, int | None]],
+    storage: PostgresStorage,
+    admin_dsn: str,
+):
+    written: Counter[str] = Counter()
+    stale: list[Batch] = []
+    for step, owner, count in steps:
+        if owner is not None and count is not None:
+            start = written[owner.principal]
+            written[owner.principal] += count
+            texts = [f"{start + n + 1}" for n in range(count)]
+            await storage.append(owner, turns(*texts))
+        else:
+            await _work_once(step, storage, stale)
+        for who in (ALICE, BOB):
+            if written[who.principal]:
+                (await account(admin_dsn, who)).check()
+    await fetch(admin_dsn, "UPDATE work SET run_after = now(), dead = false")
+    await work_off(storage)
+    for who in (ALICE, BOB):
+        if written[who.principal]:
+            await _everything_is_known(storage, admin_dsn, who, written[who.principal])
+        await storage.erase(user(who.principal), dry_run=False)
+
+
+async def _work_once(step: str, storage: PostgresStorage, stale: list[Batch]) -> None:
+    lease = await storage.claim(NOW if step == "crash" else LEASE)
+    batch = None if lease is None else await storage.load(lease)
+    if lease is None or batch is None:
+        return
+    if step == "fail":
+        await storage.fail(lease, "scripted", timedelta(0))
+    elif step == "commit":
+        await commit(storage, batch)
+    else:
+        stale.append(batch)
+        if step == "stale":
+            await commit(storage, batch)
+    for old in stale[:-1]:
+        with pytest.raises(LeaseLost):
+            await commit(storage, old)
+    del stale[:-1]
+
+
+async def _everything_is_known(
+    storage: PostgresStorage, admin_dsn: str, owner: Owner, written: int
+) -> None:
+    found = await account(admin_dsn, owner)
+    found.check()
+    assert found.last == written
+    assert not found.pending
+    assert found.extracted == found.digested
+    rows = await fetch(admin_dsn, "SELECT text FROM facts WHERE principal = $1", owner.principal)
+    said = {f"{owner.principal} said {n}" for n in found.extracted}
+    assert {row["text"] for row in rows} == said
+    [conversation] = await storage.conversations(
+        Owners(owner.principal, owner.agent, owner.session), 10_000
+    )
+    assert conversation.digest == " ".join(map(str, found.digested))
