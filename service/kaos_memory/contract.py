@@ -62,6 +62,10 @@ def _plain_id(value: str) -> str:
 def _storable(value: str) -> str:
     if "\x00" in value:
         raise ValueError("must not hold the character NUL; remove it")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError("must not hold lone surrogates; send valid Unicode text") from None
     return value
 
 

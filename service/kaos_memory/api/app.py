@@ -16,10 +16,10 @@ from kaos_memory.api import problems
 from kaos_memory.api.limits import BodyLimit, Places
 from kaos_memory.authorization.decide import reach, writer
 from kaos_memory.contract import (
-    MAX_ID_CHARS,
     Erasure,
     ForgetRequest,
     ForgetResponse,
+    Id,
     ListRequest,
     ListResponse,
     RecallRequest,
@@ -39,8 +39,8 @@ _REOPEN_SECONDS = 1.0
 _log = logging.getLogger(__name__)
 
 
-async def _caller(x_actor: Annotated[str | None, Header(max_length=MAX_ID_CHARS)] = None) -> Caller:
-    return Caller(actor=x_actor or None)
+async def _caller(x_actor: Annotated[Id, Header()] = None) -> Caller:
+    return Caller(actor=x_actor)
 
 
 Called = Annotated[Caller, Depends(_caller)]

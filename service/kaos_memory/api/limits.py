@@ -47,7 +47,6 @@ class BodyLimit:
             await _too_large(scope, receive, send)
             return
         received = 0
-        answered = False
 
         async def limited() -> Message:
             nonlocal received
@@ -57,16 +56,14 @@ class BodyLimit:
                 raise _TooLarge
             return message
 
-        async def tracked(message: Message) -> None:
-            nonlocal answered
-            answered = True
-            await send(message)
-
-        try:
-            await self._app(scope, limited, tracked)
-        except _TooLarge:
-            if not answered:
+        async def unless_too_large(message: Message) -> None:
+            # The application reports that it could not read the body; this says why.
+            if received <= MAX_BODY_BYTES:
+                await send(message)
+            elif message["type"] == "http.response.start":
                 await _too_large(scope, receive, send)
+
+        await self._app(scope, limited, unless_too_large)
 
 
 class _TooLarge(Exception):

@@ -1,11 +1,13 @@
 """Errors as callers see them: what is wrong, where, and what to do. Never a driver's text."""
 
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
 
 from kaos_memory.authorization.decide import Denied, Incomplete, MissingSession
 from kaos_memory.storage.protocol import InvalidCursor, StorageUnavailable
@@ -40,7 +42,7 @@ def invalid(error: RequestValidationError) -> Response:
     """422 with each field that breaks a bound; what was sent is not repeated."""
     errors = [
         {
-            "field": ".".join(str(part) for part in finding["loc"] if part != "body") or "body",
+            "field": _field(finding),
             "message": _sentence(finding),
         }
         for finding in error.errors()
@@ -49,12 +51,18 @@ def invalid(error: RequestValidationError) -> Response:
     return problem(422, "Unprocessable Content", detail, errors=errors[:20])
 
 
+def _field(finding: Mapping[str, Any]) -> str:
+    """The path of a field. Names come from the caller: clipped, and safe to encode."""
+    if finding["type"] == "json_invalid":
+        return "body"
+    path = ".".join(str(part) for part in finding["loc"] if part != "body") or "body"
+    return path[:200].encode(errors="replace").decode()
+
+
 def _sentence(finding: Mapping[str, Any]) -> str:
     message = str(finding["msg"]).removeprefix("Value error, ")
     kind = finding["type"]
-    if kind == "string_unicode":
-        message = "must hold no lone surrogates; send valid Unicode text"
-    if kind in {"json_invalid", "extra_forbidden", "missing", "string_unicode"}:
+    if kind in {"json_invalid", "extra_forbidden", "missing"}:
         return message
     return f"{message} (given: {_kind(finding.get('input'))})"
 
@@ -94,6 +102,14 @@ def install(app: FastAPI) -> None:
     async def on_overloaded(_request: Request, _error: Exception) -> Response:
         return unavailable("too many requests are in work; nothing was changed")
 
+    async def on_http(_request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
+        if error.status_code == 400:  # FastAPI's answer to bytes that it cannot parse
+            return field_problem("body", "must be a JSON object in UTF-8, nested moderately")
+        title = HTTPStatus(error.status_code).phrase
+        return problem(error.status_code, title, title, headers=error.headers)
+
+    app.add_exception_handler(HTTPException, on_http)
     app.add_exception_handler(RequestValidationError, on_invalid)
     app.add_exception_handler(Denied, on_denied)
     app.add_exception_handler(Incomplete, on_incomplete)

@@ -2,7 +2,6 @@
 
 import asyncpg
 import pytest
-
 from kaos_memory.storage.postgres.storage import PostgresStorage
 
 

@@ -6,15 +6,15 @@ import asyncpg
 import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-
 from kaos_dev.embedded_postgres import EmbeddedPostgres
 from kaos_memory.storage.postgres import schema
 from kaos_memory.storage.postgres.storage import PostgresStorage
-from kaos_memory.storage.protocol import StorageMisconfigured, StorageUnavailable
+from kaos_memory.storage.protocol import StorageMisconfigured, StorageUnavailable, WorkKind
+from kaos_memory.tiers.memory import NewFact
 from kaos_memory.tiers.reach import Owners
 
 from ..conftest import OWNER, StorageFactory
-from .driving import ALICE, turns
+from .driving import ALICE, LEASE, turns
 
 
 def test_the_head_that_skips_alembic_is_alembics_head():
@@ -72,9 +72,7 @@ async def test_the_sql_that_an_administrator_must_run_is_printed_and_suffices(
     postgres.drop_database("humble_store")
 
 
-async def test_stores_on_one_server_share_no_role(
-    make_storage: StorageFactory, postgres: EmbeddedPostgres
-):
+async def test_stores_on_one_server_share_no_role(postgres: EmbeddedPostgres):
     names: set[str] = set()
     for name in ("shared_1", "shared_2"):
         postgres.create_database(name, template="empty_store", owner=OWNER)
@@ -87,7 +85,7 @@ async def test_stores_on_one_server_share_no_role(
 
 
 async def test_a_role_that_bypasses_row_level_security_is_refused(
-    make_storage: StorageFactory, dsn: str, postgres: EmbeddedPostgres, empty_dsn: str
+    make_storage: StorageFactory, postgres: EmbeddedPostgres, empty_dsn: str
 ):
     prepared = await schema.prepare(
         empty_dsn, "kaos_memory", schema.StoreIdentity("tests/store", "embedder", 8)
@@ -103,11 +101,6 @@ async def test_an_unreachable_database_is_unavailable(make_storage: StorageFacto
 
 
 async def test_the_largest_vectors_fit(make_storage: StorageFactory, empty_dsn: str):
-    from kaos_memory.storage.protocol import WorkKind  # noqa: PLC0415
-    from kaos_memory.tiers.memory import NewFact  # noqa: PLC0415
-
-    from .driving import LEASE  # noqa: PLC0415
-
     storage = make_storage(to=empty_dsn, dims=4_000)
     await storage.open()
     await storage.append(ALICE, turns(*"123456"))

@@ -2,7 +2,6 @@
 
 import asyncpg
 import pytest
-
 from kaos_memory.storage.postgres.database import Role
 from kaos_memory.storage.postgres.storage import PostgresStorage
 from kaos_memory.tiers.memory import NO_PRINCIPAL, Owner
@@ -68,9 +67,7 @@ async def test_not_even_the_tables_owner_is_above_row_level_security(
         assert await connection.fetch(f"SELECT 1 FROM kaos_memory.{table}") == []
 
 
-async def test_every_table_with_an_owner_column_is_secured(
-    storage: PostgresStorage, admin_dsn: str
-):
+async def test_every_table_with_an_owner_column_is_secured(admin_dsn: str):
     rows = await fetch(
         admin_dsn,
         """

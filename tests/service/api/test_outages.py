@@ -1,0 +1,113 @@
+"""While the database is away: honest answers, and recovery without a restart."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from kaos_dev.embedded_postgres import EmbeddedPostgres
+
+from ..conftest import OWNER, PASSWORD
+from .conftest import Service, ServiceFactory
+from .test_memory import ALICE, scope
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[EmbeddedPostgres]:
+    """A server that a test may stop."""
+    with EmbeddedPostgres(fsync=False) as server:
+        server.create_owner(OWNER, PASSWORD)
+        server.create_database("outage", owner=OWNER)
+        yield server
+
+
+async def ready(service: Service) -> bool:
+    return (await service.client.get("/readyz")).status_code == 200
+
+
+async def test_the_service_lives_through_an_outage_and_recovers_by_itself(
+    start: ServiceFactory, own_postgres: EmbeddedPostgres
+):
+    async with start(to=own_postgres.dsn("outage", OWNER)) as service:
+        await service.until(lambda: ready(service))
+        assert (await service.write(ALICE, "before")).json()["accepted"] is True
+        own_postgres.stop("immediate")
+
+        assert (await service.client.get("/healthz")).status_code == 200
+        readiness = await service.client.get("/readyz")
+        assert readiness.status_code == 503
+        assert readiness.json()["ready"] is False
+        assert "Connect" not in readiness.text
+        recalled = await service.recall(scope("session", **ALICE), "before")
+        assert recalled["degraded"] is True
+        assert recalled["short_term"]["window"] == []
+        soft = await service.write(ALICE, "lost, and said so")
+        assert (soft.status_code, soft.json()) == (
+            200,
+            {"accepted": False, "scheduled": False, "degraded": True},
+        )
+        strict = await service.write(ALICE, "lost", failure_mode="strict")
+        assert strict.status_code == 503
+        assert int(strict.headers["retry-after"]) > 0
+        assert strict.headers["content-type"] == "application/problem+json"
+        user = scope("user", principal="alice")
+        forgotten = (await service.post("forget", {"scope": user})).json()
+        assert forgotten == {"forgotten": False, "degraded": True}
+        refused = await service.post("forget", {"scope": user, "failure_mode": "strict"})
+        assert refused.status_code == 503
+
+        own_postgres.start()
+        await service.until(lambda: ready(service))
+        assert (await service.write(ALICE, "after")).json()["accepted"] is True
+        recalled = await service.recall(scope("session", **ALICE))
+        assert recalled["short_term"]["window"] == [["user", "before"], ["user", "after"]]
+
+
+async def test_a_service_that_starts_before_its_database_becomes_ready_when_that_does(
+    start: ServiceFactory, own_postgres: EmbeddedPostgres
+):
+    to = own_postgres.dsn("outage", OWNER)
+    own_postgres.stop()
+    async with start(to=to) as service:
+        assert (await service.client.get("/healthz")).status_code == 200
+        assert (await service.client.get("/readyz")).status_code == 503
+        assert (await service.write(ALICE, "early")).json()["accepted"] is False
+        own_postgres.start()
+        await service.until(lambda: ready(service))
+        assert (await service.write(ALICE, "now")).json()["accepted"] is True
+
+
+async def test_a_store_that_points_at_anothers_schema_is_not_ready_and_says_what_to_do(
+    start: ServiceFactory, own_postgres: EmbeddedPostgres
+):
+    to = own_postgres.dsn("outage", OWNER)
+    from kaos_memory.storage.postgres.schema import StoreIdentity, prepare  # noqa: PLC0415
+
+    await prepare(to, "kaos_memory", StoreIdentity("another", "embedder", 8))
+    async with start(to=to) as service:
+
+        async def refused() -> bool:
+            answer = await service.client.get("/readyz")
+            assert answer.status_code == 503
+            return "belongs to the store 'another'" in answer.text
+
+        await service.until(refused)
+        assert (await service.write(ALICE, "x")).json()["accepted"] is False
+
+
+async def test_more_requests_than_places_wait_and_then_are_refused(
+    start: ServiceFactory, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("kaos_memory.api.limits.WAIT_SECONDS", 0.05)
+    monkeypatch.setattr("kaos_memory.memory.RECALL_SECONDS", 0.5)
+    async with start(request_concurrency=1) as service:
+        await service.until(lambda: ready(service))
+        service.model.slow.clear()
+        import asyncio  # noqa: PLC0415
+
+        body = {"scope": scope("user", principal="alice"), "query": "tea"}
+        answers = await asyncio.gather(*(service.post("recall", body) for _ in range(3)))
+        service.model.slow.set()
+    assert sorted(answer.status_code for answer in answers) == [200, 503, 503]
+    refused = next(answer for answer in answers if answer.status_code == 503)
+    assert "Retry-After" in refused.headers
+    assert next(a for a in answers if a.status_code == 200).json()["degraded"] is True
