@@ -194,7 +194,7 @@ def _problems(name: str, given: Mapping[str, Any]) -> list[str]:
         *rules.found(
             [
                 # Pulumi names the Secret with the logins after the resource.
-                rules.label("the resource's name", f"{name}-logins"),
+                rules.subdomain("the resource's name", f"{name}-logins"),
                 rules.label("namespace", given.get("namespace")),
                 rules.image("image", given.get("image")),
                 rules.quantity("size", given.get("size", "5Gi")),

@@ -118,8 +118,8 @@ def _problems(name: str, given: Mapping[str, Any]) -> list[str]:
     external: Mapping[str, Any] = given.get("external", {})
     problems = rules.found(
         [
-            # Pulumi names the Secret after the resource.
-            rules.label("the resource's name", name + _SECRET_SUFFIX),
+            # It names the Secret and labels it.
+            rules.label("the resource's name", name),
             rules.label("namespace", given.get("namespace")),
             _endpoint("external.endpoint", external.get("endpoint")),
             _key("external.api_key", external.get("api_key")),

@@ -8,6 +8,7 @@ objects get, generated passwords and the status of a settled Deployment.
 import asyncio
 import contextvars
 import hashlib
+import json
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -203,7 +204,8 @@ def _answer(token: str, name: str, inputs: dict[str, Any], *, preview: bool) -> 
     answer = dict(inputs)
     given: dict[str, Any] = inputs.get("metadata", {})
     if "name" not in given and "metadata" in inputs:
-        digest = hashlib.sha256(f"{token} {name} {inputs}".encode()).hexdigest()[:8]
+        content = json.dumps([token, name, inputs], sort_keys=True)
+        digest = hashlib.sha256(content.encode()).hexdigest()[:8]
         answer["metadata"] = {**given, "name": f"{name}-{digest}"}
     if token in ("kubernetes:apps/v1:Deployment", "kubernetes:apps/v1:StatefulSet") and not preview:
         replicas = inputs["spec"].get("replicas", 1)

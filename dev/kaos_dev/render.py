@@ -87,8 +87,8 @@ def render(
 
     Args:
         stack_file: `stacks/Pulumi.<stack>.yaml`, relative to the repository.
-        config: values that override the file's, by key without the project's name. They count as
-            secret where the file has them encrypted or not at all.
+        config: values that override the file's, by key without the project's name. Keys that
+            `Pulumi.yaml` does not declare are the stack's secrets.
         preview: run as a preview, where generated values are unknown.
         repository: where `Pulumi.yaml` stands.
 
@@ -129,12 +129,8 @@ def _configuration(
         if isinstance(entry, dict) and {"value", "default"} & entry.keys()
     }
     given |= {_full(name, key): value for key, value in stack.get("config", {}).items()}
-    secrets: list[str] = []
-    for key, value in overrides.items():
-        full = _full(name, key)
-        if full not in given or _encrypted(given[full]):
-            secrets.append(full)
-        given[full] = value
+    given |= {_full(name, key): value for key, value in overrides.items()}
+    secrets = [_full(name, key) for key in overrides if key not in declared]
     locked = sorted(key for key, value in given.items() if _encrypted(value))
     if locked:
         raise RenderError(f"{', '.join(locked)} is encrypted; pass the value in `config`")

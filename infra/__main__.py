@@ -1,0 +1,10 @@
+"""The program of every stack: from its configuration to components."""
+
+import pulumi
+from stack_config import read_config
+from tenants import build, check_components
+
+config = pulumi.Config()
+stack = read_config(config)
+check_components(stack)
+build(stack, config)
