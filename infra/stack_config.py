@@ -11,8 +11,11 @@ import pulumi
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 
-class StackError(ValueError):
-    """A configuration that breaks rules: one sentence for each, naming key, rule and remedy."""
+class StackError(pulumi.RunError):
+    """A configuration that breaks rules: one sentence for each, naming key, rule and remedy.
+
+    Pulumi shows a RunError without a traceback.
+    """
 
     def __init__(self, problems: list[str]) -> None:
         self.problems = problems
@@ -173,7 +176,7 @@ def read_config(config: pulumi.Config) -> StackConfig:
     problems: list[str] = []
     for key in StackConfig.model_fields:
         text = key in ("image", "postgres_image", "deletion_policy")
-        value = config.get(key) if text else config.get_object(key)
+        value = (config.get(key) or None) if text else config.get_object(key)
         if value is not None:
             given[key] = value
         if value is not None and pulumi.runtime.is_config_secret(config.full_key(key)):

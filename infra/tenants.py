@@ -66,7 +66,7 @@ def build(stack: StackConfig, config: pulumi.Config) -> None:
     cluster = k8s.Provider(
         "cluster", kubeconfig=stack.kubernetes.kubeconfig, context=stack.kubernetes.context
     )
-    providers = [cluster, random.Provider("random")]
+    providers: list[pulumi.ProviderResource] = [cluster, random.Provider("random")]
     tenants = {name: _tenant(stack, config, name, providers) for name in stack.namespaces}
     exported: dict[str, Any] = {}
     for store in stack.stores:

@@ -16,10 +16,11 @@ Path = tuple[str, ...]
 """Where a value stands in the arguments: its keys from the outside in."""
 
 
-class ArgumentsError(ValueError):
+class ArgumentsError(pulumi.RunError, ValueError):
     """Arguments that break rules. `problems` holds one sentence for each, without secrets.
 
-    A sentence names the resource, the path of the argument, the rule and the remedy.
+    A sentence names the resource, the path of the argument, the rule and the remedy. Pulumi shows
+    a RunError without a traceback.
     """
 
     def __init__(self, kind: str, resource: str, problems: list[str]) -> None:
