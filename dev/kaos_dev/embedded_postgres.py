@@ -174,9 +174,14 @@ class EmbeddedPostgres:
             self._lock = None
 
     def create_owner(self, name: str, password: str) -> None:
-        """Create an ordinary role for the service: LOGIN, CREATEROLE, bound by row security."""
+        """Create an ordinary role for the service: LOGIN, CREATEROLE, bound by row security.
+
+        In a directory that is kept the role may be there already: it gets the password.
+        """
+        known = self.execute(f"SELECT 1 FROM pg_roles WHERE rolname = {_literal(name)}")  # noqa: S608
+        verb = "ALTER" if known else "CREATE"
         self.execute(
-            f"CREATE ROLE {_identifier(name)} LOGIN CREATEROLE NOSUPERUSER NOCREATEDB NOBYPASSRLS "
+            f"{verb} ROLE {_identifier(name)} LOGIN CREATEROLE NOSUPERUSER NOCREATEDB NOBYPASSRLS "
             f"PASSWORD {_literal(password)}"
         )
         self._passwords[name] = password
@@ -200,13 +205,11 @@ class EmbeddedPostgres:
     def execute(self, sql: str, database: str = "postgres") -> str:
         """Run SQL as the superuser; return the rows as text, columns separated by `|`."""
         command = [self.program("psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1"]
-        connection = ["-h", self._sockets, "-p", str(self._port), "-U", SUPERUSER, "-d", database]
-        result = subprocess.run(
-            [*command, *connection], input=sql, capture_output=True, text=True, check=False
-        )
-        if result.returncode != 0:
-            raise EmbeddedPostgresError(result.stderr.strip())
-        return result.stdout.rstrip("\n")
+        command += ["-h", self._sockets, "-p", str(self._port), "-U", SUPERUSER, "-d", database]
+        psql = subprocess.run(command, input=sql, capture_output=True, text=True, check=False)
+        if psql.returncode != 0:
+            raise EmbeddedPostgresError(psql.stderr.strip())
+        return psql.stdout.rstrip("\n")
 
     @property
     def _home(self) -> Path:
@@ -277,8 +280,6 @@ class EmbeddedPostgres:
             "listen_addresses": _HOST,
             "port": str(self._port),
             "unix_socket_directories": str(self._sockets),
-            "timezone": "UTC",
-            "log_timezone": "UTC",
             **self._settings,
         }
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]

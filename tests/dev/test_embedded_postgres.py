@@ -120,13 +120,18 @@ def test_closing_leaves_no_process_and_no_file():
     assert not data.parent.exists()
 
 
-def test_a_named_directory_keeps_its_data_and_serves_one_process_at_a_time(directory: Path):
+async def test_a_named_directory_keeps_its_data_and_serves_one_process_at_a_time(directory: Path):
     with EmbeddedPostgres(directory, fsync=False) as server:
+        server.create_owner(OWNER, "first")
         server.execute("CREATE TABLE kept (id int)")
         with pytest.raises(EmbeddedPostgresError, match="in use by another process"):
             EmbeddedPostgres(directory).start()
     with EmbeddedPostgres(directory, fsync=False) as server:
         assert server.execute("SELECT count(*) FROM kept") == "0"
+        assert server.execute("SHOW timezone") == "UTC"
+        server.create_owner(OWNER, PASSWORD)
+        connection = await asyncpg.connect(server.dsn(user=OWNER))
+        await connection.close()
 
 
 def test_the_next_start_ends_the_server_of_a_process_that_was_killed():

@@ -13,12 +13,10 @@ Which job is asked is told by the shape of the prompt:
 import json
 import re
 from collections.abc import Iterator, Sequence
-from typing import Final, Literal
+from typing import Final
 
 from kaos_dev.model_server.requests import Message
 from kaos_dev.model_server.sentences import as_statement, is_informative, sentences, words
-
-Job = Literal["extract", "fold", "converse"]
 
 DIGEST_WORDS: Final = 120
 
@@ -38,14 +36,6 @@ _REMEMBERED: Final = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+(\S.*?)\s*$", re.MUL
 _MAX_REMEMBERED: Final = 3
 # A word of three letters says little about what is asked.
 _MIN_TELLING_LETTERS: Final = 4
-
-
-def job_of(messages: Sequence[Message]) -> Job:
-    """Tell which job the prompt asks for."""
-    prompt = messages[-1].text
-    if _NEW_MESSAGES.search(prompt):
-        return "extract"
-    return "fold" if _DIGEST_PROMPT.search(prompt) else "converse"
 
 
 def answer(messages: Sequence[Message], *, as_json: bool) -> str:

@@ -29,6 +29,10 @@ class Message(_Strict):
     refusal: str | None = None
     tool_call_id: str | None = None
     tool_calls: list[dict[str, Any]] | None = None
+    # What a client sends back that repeats an earlier answer as it got it.
+    annotations: list[Any] | None = None
+    audio: None = None
+    function_call: None = None
 
     @property
     def text(self) -> str:
