@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from tests.e2e.cluster.addresses import CGROUP, NETWORK
+from tests.e2e.cluster.addresses import CGROUP
 from tests.e2e.cluster.commands import run
 from tests.e2e.cluster.errors import ClusterError
 from tests.e2e.cluster.paths import STATE
@@ -72,8 +72,9 @@ def unmount_all() -> None:
 
 def remove_traces() -> None:
     """Delete the few files that the kubelet and the network plugin keep at fixed places."""
-    for result in Path("/var/lib/cni/results").glob(f"{NETWORK}-*"):
-        result.unlink(missing_ok=True)
+    for result in Path("/var/lib/cni/results").glob("*"):
+        if f'"{STATE}/' in result.read_text(errors="replace"):
+            result.unlink(missing_ok=True)
     for link in Path("/var/log/containers").glob("*.log"):
         if link.is_symlink() and link.readlink().is_relative_to(STATE):
             link.unlink(missing_ok=True)
@@ -126,10 +127,8 @@ def _is_in_cgroup(pid: int) -> bool:
 
 
 def _hierarchies() -> list[Path]:
-    """Return where cgroup controllers are mounted: several folders for v1, one for v2."""
-    found = [Path(point) for point, kind in _mount_table() if kind in {"cgroup", "cgroup2"}]
-    # Beside v1 hierarchies, a v2 one has no controllers and the kubelet does not use it.
-    return [path for path in found if path.name != "unified"]
+    """Return where cgroups are mounted: several folders for v1, one for v2, or both."""
+    return [Path(point) for point, kind in _mount_table() if kind in {"cgroup", "cgroup2"}]
 
 
 def _remove_cgroup(folder: Path, deadline: float) -> None:

@@ -86,6 +86,8 @@ def api_server() -> Daemon:
         f"--service-account-key-file={pki.PKI / 'sa.pub'}",
         f"--service-account-signing-key-file={pki.PKI / 'sa.key'}",
         f"--kubelet-client-certificate={pki.PKI / 'apiserver-kubelet-client.crt'}",
+        # Not the host name, which resolves to loopback here.
+        "--kubelet-preferred-address-types=InternalIP",
         f"--kubelet-client-key={pki.PKI / 'apiserver-kubelet-client.key'}",
     )
 
@@ -108,6 +110,7 @@ def controllers() -> tuple[Daemon, ...]:
             "--use-service-account-credentials",
             f"--service-account-private-key-file={pki.PKI / 'sa.key'}",
             f"--root-ca-file={pki.CERTIFICATE_AUTHORITY}",
+            f"--flex-volume-plugin-dir={STATE}/volume-plugins",
         ),
         _kubernetes(
             "kube-scheduler", f"--kubeconfig={scheduler}", "--secure-port=0", "--leader-elect=false"
@@ -124,6 +127,8 @@ def controllers() -> tuple[Daemon, ...]:
             "kube-proxy",
             f"--kubeconfig={pki.kubeconfig('proxy')}",
             "--proxy-mode=iptables",
+            # A new endpoint counts at once, not after a second of collecting changes.
+            "--iptables-min-sync-period=100ms",
             f"--cluster-cidr={addresses.POD_RANGE}",
             f"--nodeport-addresses={addresses.NODE_ADDRESS}/32",
             "--iptables-localhost-nodeports=false",

@@ -30,6 +30,7 @@ def build(
         run(
             *_buildah("build"),
             "--layers",
+            "--force-rm",
             "--quiet",
             "--pull-never",
             "--format=oci",
@@ -69,8 +70,11 @@ def in_storage(tag: str) -> bool:
 
 def _buildah(command: str) -> list[str | Path]:
     storage = image_cache() / "storage"
-    # Its own storage: nothing is left in, nor taken from, the storage of the machine's user.
+    # A storage of its own: nothing is left in, nor taken from, the one of the machine's user. A mount
+    # namespace of its own: whatever it mounts is gone when it ends, however it ends.
     return [
+        "unshare",
+        "--mount",
         "buildah",
         "--root",
         storage / "root",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pulumi.provider.experimental.property_value import Computed, PropertyValue
+from pulumi.provider.experimental.property_value import PropertyValue
 from pulumi.provider.experimental.provider import (
     CheckFailure,
     CheckRequest,
@@ -27,6 +27,7 @@ from pulumi.provider.experimental.provider import (
     Provider,
 )
 from pulumi.provider.experimental.server import main
+from pulumi.runtime.rpc import UNKNOWN
 
 VERSION = "4.21.4"
 SPECIAL = "!@#$%&*()-_=+[]{}<>:?"
@@ -110,10 +111,10 @@ KINDS = {
             "upper": True,
             "numeric": True,
             "special": True,
-            "minLower": 0,
-            "minUpper": 0,
-            "minNumeric": 0,
-            "minSpecial": 0,
+            "minLower": 0.0,
+            "minUpper": 0.0,
+            "minNumeric": 0.0,
+            "minSpecial": 0.0,
             "overrideSpecial": None,
         },
         secret_outputs=["result"],
@@ -170,7 +171,8 @@ class Random(Provider):
         kind = _kind(request.type)
         if request.preview:
             names = [*kind.secret_outputs, *kind.plain_outputs]
-            unknown = {name: PropertyValue.computed() for name in names}
+            # The protocol's own word: the SDK cannot send its `Computed`.
+            unknown = {name: PropertyValue(UNKNOWN) for name in names}
             return CreateResponse(properties={**request.properties, **unknown})
         identity, outputs = kind.make(_complete(kind, request.properties))
         values = {
@@ -213,7 +215,7 @@ def _plain(value: PropertyValue | None) -> Any:
 def _unknown(value: PropertyValue) -> bool:
     if isinstance(value.value, Mapping):
         return any(_unknown(item) for item in value.value.values())
-    return isinstance(value.value, Computed)
+    return value.value == UNKNOWN
 
 
 def _difference(old: PropertyValue | None, new: PropertyValue | None) -> PropertyDiffKind:

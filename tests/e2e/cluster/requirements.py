@@ -30,6 +30,7 @@ BUILD_PACKAGES: Mapping[str, str] = {
     "ctr": "containerd",
     "debootstrap": "debootstrap",
     "runc": "runc",
+    "unshare": "util-linux",
 }
 
 

@@ -39,9 +39,15 @@ create() {
 trap 'exit 143' TERM INT
 [ -s "$PGDATA/PG_VERSION" ] || create
 
+# With an fsGroup, the kubelet opens the volume to the group at each start, and PostgreSQL refuses a
+# directory that others may write.
+chmod 0700 "$PGDATA"
+
 # SIGTERM means "when the last client is gone" to PostgreSQL, SIGINT "now, and cleanly". A stopped
 # container must not wait for its clients.
-postgres -D "$PGDATA" -c listen_addresses='*' "$@" &
+# Its own programs look for the socket in /tmp, everyone else's in /var/run/postgresql.
+postgres -D "$PGDATA" -c listen_addresses='*' -c unix_socket_directories=/var/run/postgresql,/tmp \
+    "$@" &
 server=$!
 trap 'kill -INT "$server"' TERM INT
 code=0
