@@ -1,0 +1,136 @@
+"""The memory service as a process of its own, with exactly the environment that it is given."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+import httpx
+
+from kaos_memory.settings import ENV_PREFIX
+
+READY_SECONDS = 30.0
+_STOP_SECONDS = 30.0
+
+# What a process needs to run at all; nothing else of this machine's environment reaches it.
+_INHERITED = ("PATH", "LANG", "TMPDIR", "TZ", "VIRTUAL_ENV")
+
+
+class ServiceFailedError(RuntimeError):
+    """The service ended, or was not ready in time. The message has the end of its log."""
+
+
+class ServiceProcess:
+    """A running service on a loopback port.
+
+    Args:
+        environment: Its `KAOS_MEMORY_*` variables, and others that it needs.
+        log: Where its output goes; kept after it ends.
+        port: The port; omitted, a free one.
+    """
+
+    def __init__(self, environment: Mapping[str, str], log: Path, port: int | None = None) -> None:
+        self.port = port or free_port()
+        self.log = log
+        inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+        self._environment = {
+            **inherited,
+            **environment,
+            f"{ENV_PREFIX}SERVER_HOST": "127.0.0.1",
+            f"{ENV_PREFIX}SERVER_PORT": str(self.port),
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+        self._output: IO[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        _type: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        if self._process is None:
+            raise ServiceFailedError("the service was not started")
+        return self._process.pid
+
+    def start(self, *, wait: bool = True) -> None:
+        """Start it, and wait until it is ready.
+
+        Raises:
+            ServiceFailedError: it ended, or was not ready in time.
+        """
+        self._output = self.log.open("ab")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "kaos_memory.api.serve"],
+            env=self._environment,
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+        )
+        if wait:
+            self.wait_until_ready()
+
+    def wait_until_ready(self) -> None:
+        """Wait until `/readyz` says so."""
+        deadline = time.monotonic() + READY_SECONDS
+        while time.monotonic() < deadline:
+            if self._process is None or self._process.poll() is not None:
+                raise ServiceFailedError(f"the service ended:\n{self._end_of_log()}")
+            try:
+                if httpx.get(f"{self.url}/readyz", timeout=2).status_code == 200:
+                    return
+            except httpx.TransportError:
+                pass
+            time.sleep(0.02)
+        self.stop()
+        raise ServiceFailedError(f"the service was not ready in time:\n{self._end_of_log()}")
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would end it."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> int | None:
+        """SIGTERM, and wait for the end. Returns the exit code."""
+        return self._end(signal.SIGTERM)
+
+    def _end(self, sent: signal.Signals) -> int | None:
+        process, self._process = self._process, None
+        if process is None:
+            return None
+        process.send_signal(sent)
+        try:
+            code = process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            code = process.wait()
+        if self._output is not None:
+            self._output.close()
+        return code
+
+    def _end_of_log(self) -> str:
+        return self.log.read_text(errors="replace")[-2_000:]
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
