@@ -98,17 +98,19 @@ def record(
     stack: str = "stack",
     config: Mapping[str, str] | None = None,
     secrets: list[str] | None = None,
+    into: Recording | None = None,
 ) -> Recording:
     """Run a program in preview or update and return what it registered.
 
     Each call stands alone: it has its own event loop, thread and Pulumi settings, so that one
     process can run many. `config` takes full keys (`project:key`); `secrets` names those of them
-    that are secret.
+    that are secret. `into` is filled even when the program raises.
 
     Raises:
         Exception: whatever the program raised.
     """
-    monitor = _Monitor(preview=preview)
+    recording = Recording() if into is None else into
+    monitor = _Monitor(recording, preview=preview)
 
     async def run() -> None:
         pulumi.runtime.set_all_config(dict(config or {}), secrets or [])
@@ -137,13 +139,13 @@ def record(
     context = contextvars.copy_context()
     with ThreadPoolExecutor(max_workers=1) as pool:
         pool.submit(context.run, asyncio.run, run()).result()
-    return monitor.recording
+    return recording
 
 
 class _Monitor(mocks.MockMonitor):
-    def __init__(self, *, preview: bool) -> None:
+    def __init__(self, recording: Recording, *, preview: bool) -> None:
         super().__init__(_NoMocks())
-        self.recording = Recording()
+        self._recording = recording
         self._preview = preview
         self._lock = threading.Lock()
 
@@ -166,9 +168,9 @@ class _Monitor(mocks.MockMonitor):
             delete_before_replace=request.deleteBeforeReplace,
         )
         with self._lock:
-            if any(other.urn == urn for other in self.recording.resources):
+            if any(other.urn == urn for other in self._recording.resources):
                 raise ValueError(f"Duplicate resource URN '{urn}'; give it another name")
-            self.recording.resources.append(resource)
+            self._recording.resources.append(resource)
         properties = struct_pb2.Struct()
         json_format.ParseDict(answer, properties)
         known = request.custom and not self._preview
@@ -179,7 +181,7 @@ class _Monitor(mocks.MockMonitor):
     def RegisterResourceOutputs(self, request: Any) -> Any:  # noqa: N802 - the protocol's name
         outputs = json_format.MessageToDict(request.outputs)
         with self._lock:
-            self.recording.outputs[request.urn] = _marked(outputs)
+            self._recording.outputs[request.urn] = _marked(outputs)
         return empty_pb2.Empty()
 
 

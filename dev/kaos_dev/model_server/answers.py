@@ -31,6 +31,7 @@ _NAMED_SPEAKER: Final = re.compile(r"([A-Z][\w'-]*(?: [A-Z][\w'-]*)?): (?=\S)")
 _DIGEST_PROMPT: Final = re.compile(
     r"<previous_digest>(.*?)</previous_digest>.*?<turns>(.*)</turns>", re.DOTALL
 )
+_DATED: Final = re.compile(r"^\[\d{4}-\d\d-\d\d\] ")
 _TURN: Final = re.compile(r"^\[\d+\] (\w+): ", re.MULTILINE)
 _REMEMBERED: Final = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+(\S.*?)\s*$", re.MULTILINE)
 _MAX_REMEMBERED: Final = 3
@@ -106,7 +107,11 @@ def _spoken(marker: re.Pattern[str], text: str) -> Iterator[tuple[str, str]]:
 
 
 def _speaker(role: str, content: str) -> tuple[str, str]:
-    """Return who speaks and what is said: `John: I moved` is John's, whatever his role."""
+    """Return who speaks and what is said: `John: I moved` is John's, whatever his role.
+
+    The date that the service puts before each turn is no part of what is said.
+    """
+    content = _DATED.sub("", content)
     if match := _NAMED_SPEAKER.match(content):
         return match[1], content[match.end() :]
     return role.capitalize(), content

@@ -1,0 +1,87 @@
+# Every task of this repository. `make help` lists them.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-print-directory
+
+CACHE := $(or $(KAOS_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kaos)
+UV := $(or $(shell command -v uv),$(CACHE)/uv/bin/uv)
+RUN := .venv/bin
+STACK ?= dev
+
+.PHONY: help
+help:  ## List all tasks
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[1m%-16s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST) \
+		| if [ -t 1 ]; then cat; else sed 's/\x1b\[[0-9]*m//g'; fi
+
+##@ Set-up
+
+$(CACHE)/uv/bin/uv:
+	@echo "Installing uv into $(CACHE)/uv"
+	@python3 -m venv $(CACHE)/uv
+	@$(CACHE)/uv/bin/pip install --quiet --disable-pip-version-check "uv>=0.9"
+
+.venv/.synced: pyproject.toml uv.lock service/pyproject.toml components/pyproject.toml dev/pyproject.toml | $(UV)
+	@$(UV) sync --frozen --quiet
+	@touch $@
+
+.PHONY: setup
+setup: .venv/.synced  ## Install everything into .venv (the other tasks do it too)
+
+##@ Run
+
+.PHONY: demo
+demo: .venv/.synced  ## Play a conversation through the whole chain, without a cluster
+	@$(RUN)/python -m kaos_dev.demo demo
+
+.PHONY: dev
+dev: .venv/.synced  ## Keep the demo's store running for work on the service
+	@$(RUN)/python -m kaos_dev.demo dev
+
+.PHONY: image
+image: .venv/.synced  ## Build the service's image, push it to REGISTRY, pin it in stack STACK
+	@$(RUN)/python -m kaos_dev.image --registry "$(REGISTRY)" --stack "$(STACK)"
+
+##@ Check
+
+.PHONY: test
+test: lint .venv/.synced  ## Lint, types, and all tests but the slow ones
+	@$(RUN)/pytest -m "not slow" --durations=5
+
+.PHONY: test-slow
+test-slow: .venv/.synced  ## The slow tests: clean installs, large sets
+	@$(RUN)/pytest -m slow
+
+.PHONY: lint
+lint: .venv/.synced  ## Style, types, dependency directions
+	@$(RUN)/ruff check --quiet .
+	@$(RUN)/ruff format --quiet --check .
+	@$(RUN)/lint-imports --no-cache > /dev/null || $(RUN)/lint-imports --no-cache
+	@$(RUN)/pyright --warnings | tail -1
+
+.PHONY: format
+format: .venv/.synced  ## Mend what style checks can mend
+	@$(RUN)/ruff check --fix --quiet . || true
+	@$(RUN)/ruff format --quiet .
+
+.PHONY: bench
+bench: .venv/.synced  ## Speed beside floors and the published kaos-memory, asserted as ratios
+	@$(RUN)/python -m bench
+
+##@ Cluster
+
+.PHONY: cluster-tools
+cluster-tools: .venv/.synced  ## Build Kubernetes, the Pulumi engine and providers once (20 minutes)
+	@$(RUN)/python -m tests.e2e.cluster tools
+
+.PHONY: cluster-up
+cluster-up: .venv/.synced  ## Start a one-node cluster on this machine (root), from any half state
+	@$(RUN)/python -m tests.e2e.cluster up
+
+.PHONY: cluster-down
+cluster-down: .venv/.synced  ## Stop and remove it, from any half state
+	@$(RUN)/python -m tests.e2e.cluster down
+
+.PHONY: e2e
+e2e: .venv/.synced  ## Deploy with the real engine on a real cluster, and prove the store there
+	@$(RUN)/python -m tests.e2e
