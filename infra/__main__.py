@@ -1,6 +1,7 @@
 """The program of every stack: from its configuration to components."""
 
 import pulumi
+
 from stack_config import read_config
 from tenants import build, check_components
 

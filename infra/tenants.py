@@ -7,6 +7,7 @@ from typing import Any, cast
 import pulumi
 import pulumi_kubernetes as k8s
 import pulumi_random as random
+
 from pulumi_kaos import (
     DevPostgres,
     DevPostgresArgs,

@@ -113,6 +113,8 @@ def record(
     monitor = _Monitor(recording, preview=preview)
 
     async def run() -> None:
+        # A program's error comes back to the caller; asyncio need not also print what followed.
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
         pulumi.runtime.set_all_config(dict(config or {}), secrets or [])
         settings.ROOT.set(None)
         settings.configure(

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import IO, Self
 
 import httpx
+
 from kaos_memory.settings import ENV_PREFIX
 
 READY_SECONDS = 30.0

@@ -4,6 +4,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
+
 from kaos_dev.model_server import ModelServer
 
 

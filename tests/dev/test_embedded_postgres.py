@@ -9,6 +9,7 @@ from pathlib import Path
 import asyncpg
 import psutil
 import pytest
+
 from kaos_dev.embedded_postgres import EmbeddedPostgres, EmbeddedPostgresError
 
 OWNER = "kaos owner"

@@ -10,8 +10,9 @@ from pathlib import Path
 import httpx
 import openai
 import pytest
-from kaos_dev.model_server import CHAT_MODEL, EMBEDDING_MODEL, Behaviour, ModelServer
 from openai.types.chat import ChatCompletionMessageParam
+
+from kaos_dev.model_server import CHAT_MODEL, EMBEDDING_MODEL, Behaviour, ModelServer
 
 ROOT = Path(__file__).parents[2]
 QUESTION: list[ChatCompletionMessageParam] = [{"role": "user", "content": "What do I drink?"}]

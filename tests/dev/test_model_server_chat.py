@@ -4,8 +4,9 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from kaos_dev.model_server import CHAT_MODEL, ModelServer
 from openai.types.chat import ChatCompletionMessageParam
+
+from kaos_dev.model_server import CHAT_MODEL, ModelServer
 
 Post = Callable[[str, Any], Awaitable[tuple[int, dict[str, Any]]]]
 QUESTION: list[ChatCompletionMessageParam] = [{"role": "user", "content": "What do I drink?"}]

@@ -4,6 +4,7 @@ from typing import Any
 
 import openai
 import pytest
+
 from kaos_dev.model_server import EMBEDDING_MODEL
 
 Post = Callable[[str, Any], Awaitable[tuple[int, dict[str, Any]]]]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from kaos_dev.model_server import CHAT_MODEL, EMBEDDING_MODEL, Behaviour, ModelServer
 
 SCOPE = {"user_id": "alice"}

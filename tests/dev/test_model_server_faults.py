@@ -2,9 +2,10 @@ import asyncio
 
 import openai
 import pytest
-from kaos_dev.model_server import CHAT_MODEL, Behaviour, ModelServer
 from openai.types.chat import ChatCompletionMessageParam
 from pydantic import ValidationError
+
+from kaos_dev.model_server import CHAT_MODEL, Behaviour, ModelServer
 
 QUESTION: list[ChatCompletionMessageParam] = [{"role": "user", "content": "What do I drink?"}]
 

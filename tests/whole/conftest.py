@@ -7,6 +7,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+
 from kaos_dev.embedded_postgres import EmbeddedPostgres
 from kaos_dev.model_server import ModelServer
 from kaos_dev.service_process import ServiceProcess

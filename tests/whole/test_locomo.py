@@ -7,6 +7,7 @@ from collections import Counter
 import asyncpg
 import httpx
 import pytest
+
 from kaos_dev.conversations import Session, locomo, locomo_path
 from kaos_dev.model_server import ModelServer
 from kaos_memory.tiers.memory import Owner

@@ -30,15 +30,23 @@ def _escaped(found: re.Match[str]) -> str:
     return _SHORT.get(character) or f"\\u{ord(character):04x}"
 
 
-def shown(turn: Turn) -> str:
-    """The turn's content as prompts show it: one line, without its middle if it is too long."""
+def indented(text: str) -> str:
+    """The text with all its line ends as such, and every line but the first indented.
+
+    For readers of `speaker: text`: no line of the text can pass for another speaker's.
+    """
+    return "\n    ".join(clean(text).splitlines())
+
+
+def excerpt(turn: Turn) -> str:
+    """The turn's content as prompts show it: without its middle if it is too long."""
     content = turn.content
     if turn.tokens > MAX_TURN_TOKENS:
         kept = len(content) * MAX_TURN_TOKENS // turn.tokens
         tail = kept // 4
         head = kept - tail
         content = f"{content[:head]} [{len(content) - kept} characters] {content[-tail:]}"
-    return one_line(content)
+    return clean(content)
 
 
 def clipped(text: str, most_bytes: int) -> str:

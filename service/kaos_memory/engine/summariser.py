@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from kaos_memory.engine.answers import without_reasoning
 from kaos_memory.engine.models import CHAT_SECONDS, ChatModel
-from kaos_memory.engine.plain_text import clean, one_line, shown
+from kaos_memory.engine.plain_text import clean, excerpt, one_line
 from kaos_memory.engine.protocols import ModelError
 from kaos_memory.settings import Model
 from kaos_memory.tiers.memory import Digest, Turn
@@ -64,7 +64,9 @@ class ChatSummariser:
 
 def user_prompt(digest: Digest, turns: Sequence[Turn]) -> str:
     """The digest and the turns as data: no content can close a tag or forge a line."""
-    lines = [f"[{turn.position}] {one_line(turn.role)}: {shown(turn)}" for turn in turns]
+    lines = [
+        f"[{turn.position}] {one_line(turn.role)}: {one_line(excerpt(turn))}" for turn in turns
+    ]
     return "\n".join(
         [
             "<previous_digest>",

@@ -126,7 +126,7 @@ class Storage(Protocol):
         ...
 
     async def commit_fold(self, batch: Batch, summary: str, tokens: int) -> None:
-        """Store the next digest version, of so many tokens, and move the mark. Raises `LeaseLost`."""
+        """Store the next digest version and move the mark. Raises `LeaseLost`."""
         ...
 
     async def commit_extraction(self, batch: Batch, facts: Sequence[NewFact]) -> None:

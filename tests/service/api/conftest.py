@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,7 +82,7 @@ class Service:
     async def until(self, true: Callable[[], Awaitable[bool]]) -> None:
         """Wait for a condition that background work brings about."""
         async with asyncio.timeout(20):
-            while not await true():
+            while not await true():  # noqa: ASYNC110 - workers bring it about
                 await asyncio.sleep(0.01)
 
 
@@ -94,7 +94,7 @@ def start(dsn: str) -> ServiceFactory:
     """Start services on the test's database."""
 
     @contextlib.asynccontextmanager
-    async def start_one(*, to: str = dsn, **changes: Any) -> AsyncIterator[Service]:
+    async def start_one(*, to: str = dsn, **changes: Any) -> AsyncGenerator[Service]:
         model = {"base_url": "http://127.0.0.1:1/v1", "model": "words"}
         settings = validate(
             {

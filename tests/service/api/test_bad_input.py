@@ -1,6 +1,7 @@
 """Bad input gets the documented status and names the field; the next request works as ever."""
 
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -165,7 +166,7 @@ async def test_a_field_of_an_unspeakable_name_is_refused(service: Service):
 @pytest.mark.parametrize("actor", ["*", "a b", "x" * 300, "caf\xe9\x85"])
 async def test_an_actor_that_is_no_id_is_refused(service: Service, actor: str):
     refused = await service.client.post(
-        "/v1/recall", json=recall(), headers={"x-actor": actor.encode("latin-1")}
+        "/v1/recall", json=recall(), headers=[(b"x-actor", actor.encode("latin-1"))]
     )
     assert refused.status_code == 422, refused.text
     assert "x-actor" in refused.json()["errors"][0]["field"]
@@ -179,7 +180,7 @@ async def test_a_body_of_ten_megabytes_is_refused_by_its_declared_size(service: 
 
 
 async def test_a_body_that_grows_over_the_bound_is_refused_while_it_arrives(service: Service):
-    async def chunks() -> Any:
+    async def chunks() -> AsyncIterator[bytes]:
         for _ in range(100):
             yield b"x" * 100_000
 

@@ -85,12 +85,14 @@ async def test_a_person_sees_the_sessions_of_all_agents_and_an_agent_only_its_ow
 ):
     await service.write(ALICE, "to the helper")
     await service.write(ALICE | {"agent_client_id": OTHER}, "to the other")
-    window = {"include": ["short_term"]}
-    person = await service.recall(scope("session", principal="alice", session_id="s-1"), **window)
+    window = ["short_term"]
+    person = await service.recall(
+        scope("session", principal="alice", session_id="s-1"), include=window
+    )
     assert person["short_term"]["window"] == [["user", "to the helper"], ["user", "to the other"]]
-    agent = await service.recall(scope("user", **ALICE), **window)
+    agent = await service.recall(scope("user", **ALICE), include=window)
     assert agent["short_term"]["window"] == [["user", "to the helper"]]
-    unnamed = await service.recall(scope("user", principal="alice"), **window)
+    unnamed = await service.recall(scope("user", principal="alice"), include=window)
     assert unnamed["short_term"]["window"] == []
 
 

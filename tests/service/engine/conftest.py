@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+
 from kaos_memory.engine.mem0_extractor import Mem0Extractor
 from kaos_memory.engine.models import OpenAIEmbedder
 

@@ -51,6 +51,8 @@ class Answer:
     headers: dict[str, str] = field(default_factory=dict[str, str])
     hang: bool = False
     """Never answer."""
+    drip: bool = False
+    """Answer one byte at a time, without end."""
     cut: bool = False
     """Close the connection in the middle of the body."""
 
@@ -117,6 +119,12 @@ class ScriptedModels:
                 answer = self._answer(request)
                 if answer.hang:
                     await reader.read()  # until the client gives up
+                    break
+                if answer.drip:
+                    writer.write(b"HTTP/1.1 200 Scripted\r\n\r\n")
+                    while not reader.at_eof():
+                        writer.write(b" ")
+                        await asyncio.sleep(0.02)
                     break
                 lines = [f"HTTP/1.1 {answer.status} Scripted"]
                 lines += [f"{name}: {value}" for name, value in answer.headers.items()]

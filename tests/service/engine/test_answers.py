@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from kaos_memory.engine.answers import MAX_FACT_CHARS, MAX_FACTS, fact_texts
 from kaos_memory.engine.protocols import ModelError
 

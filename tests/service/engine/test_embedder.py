@@ -1,10 +1,13 @@
 """Embeddings: the right count, dimensions and numbers, or an error; queries cached."""
 
 import asyncio
+import gc
 import json
 import math
+from typing import Any
 
 import pytest
+
 from kaos_memory.engine.models import MAX_EMBEDDED_BYTES, CachedEmbedder, OpenAIEmbedder
 from kaos_memory.engine.protocols import ModelError
 
@@ -146,6 +149,28 @@ async def test_a_failure_reaches_all_who_asked_and_is_not_remembered(
     )
     assert [type(result) for result in results] == [ModelError] * 3
     assert await queries.embed(["where?"]) == [pytest.approx(_unit("where?"))]
+
+
+async def test_a_failure_that_nobody_waits_for_any_more_is_not_complained_about(
+    models: ScriptedModels, embedder: OpenAIEmbedder
+):
+    complaints: list[dict[str, Any]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: complaints.append(context))
+    queries = CachedEmbedder(embedder)
+    models.hold.clear()
+    models.embedding_answers = [Answer(status=500)]
+    caller = asyncio.create_task(queries.embed(["where?"]))
+    await models.asked.wait()
+    [asked] = queries._asked.values()
+    caller.cancel()
+    models.hold.set()
+    await asyncio.wait([asked, caller])
+    del asked, caller
+    await asyncio.sleep(0)
+    gc.collect()
+    loop.set_exception_handler(None)
+    assert complaints == []
 
 
 async def test_the_cache_is_bounded_and_keeps_what_was_used_last(

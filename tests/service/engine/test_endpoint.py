@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 import pytest
+
 from kaos_memory.engine.models import MAX_CHAT_ANSWER_BYTES, ChatModel
 from kaos_memory.engine.protocols import ModelError
 from kaos_memory.settings import SettingsError
@@ -108,8 +109,9 @@ async def test_retry_after_may_be_a_date(models: ScriptedModels):
     assert error.retry_after == pytest.approx(60, abs=2)
 
 
-async def test_an_endpoint_that_hangs_is_left_in_time(models: ScriptedModels):
-    error = await _error(models, Answer(hang=True))
+@pytest.mark.parametrize("answer", [Answer(hang=True), Answer(drip=True)], ids=["hang", "drip"])
+async def test_an_endpoint_that_hangs_is_left_in_time(models: ScriptedModels, answer: Answer):
+    error = await _error(models, answer)
     assert str(error) == "the summarization endpoint did not answer within 0.3 s"
 
 

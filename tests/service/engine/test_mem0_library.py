@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from kaos_memory.engine import mem0_library
 from kaos_memory.engine.mem0_extractor import Mem0Extractor
 from kaos_memory.engine.protocols import ModelError
@@ -65,6 +66,16 @@ import mem0.memory.telemetry as telemetry
 assert telemetry.client_telemetry.posthog is None and not telemetry.MEM0_TELEMETRY
 assert threading.active_count() == 1, threading.enumerate()
 assert "openai" not in sys.modules and "spacy" not in sys.modules
+
+class Tripwire:
+    def __getattr__(self, name):
+        raise SystemExit("spaCy is used")
+
+sys.modules["spacy"] = Tripwire()
+from mem0.utils.entity_extraction import extract_entities_batch
+from mem0.utils.lemmatization import lemmatize_for_bm25
+assert extract_entities_batch(["Alice met Bob"]) == [[]]
+assert lemmatize_for_bm25("Alice met Bob") == "Alice met Bob"
 print(os.environ["MEM0_DIR"])
 """
 

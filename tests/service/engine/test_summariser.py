@@ -1,6 +1,7 @@
 """Digests: a prompt that no content can bend, and only usable answers."""
 
 import pytest
+
 from kaos_memory.engine.protocols import ModelError
 from kaos_memory.engine.summariser import MAX_DIGEST_CHARS, SYSTEM_PROMPT, ChatSummariser
 from kaos_memory.tiers.memory import Digest

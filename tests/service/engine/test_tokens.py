@@ -5,6 +5,7 @@ import sys
 import time
 
 import pytest
+
 from kaos_memory.engine.tokens import count_tokens, warm_up
 
 LONG = 200_000

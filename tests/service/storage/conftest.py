@@ -2,6 +2,7 @@
 
 import asyncpg
 import pytest
+
 from kaos_memory.storage.postgres.storage import PostgresStorage
 
 

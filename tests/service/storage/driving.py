@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import asyncpg
+
 from kaos_memory.storage.postgres.storage import PostgresStorage
 from kaos_memory.storage.protocol import Batch, WorkKind
 from kaos_memory.tiers.memory import NewFact, NewTurn, Owner

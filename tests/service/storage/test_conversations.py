@@ -1,6 +1,7 @@
 """Turns go in, are compacted, folded and extracted; each is always in exactly one place."""
 
 import pytest
+
 from kaos_memory.storage.postgres.storage import PostgresStorage
 from kaos_memory.tiers.memory import NO_PRINCIPAL, Owner
 from kaos_memory.tiers.reach import Owners

@@ -1,6 +1,7 @@
 """Erasure: everything of the one, nothing of the others, and a receipt that names nobody."""
 
 import pytest
+
 from kaos_memory.contract import ScopeLevel
 from kaos_memory.storage.postgres.storage import PostgresStorage
 from kaos_memory.tiers.memory import Owner

@@ -4,6 +4,7 @@ import random
 
 import asyncpg
 import pytest
+
 from kaos_memory.storage.postgres import facts as sql
 from kaos_memory.storage.postgres.storage import PostgresStorage
 from kaos_memory.storage.protocol import InvalidCursor, WorkKind

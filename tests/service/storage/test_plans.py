@@ -8,6 +8,7 @@ from datetime import timedelta
 from uuid import uuid4
 
 import pytest
+
 from kaos_memory.storage.postgres import conversations, erasures, facts, work
 from kaos_memory.storage.postgres.database import Role, where
 from kaos_memory.storage.postgres.storage import PostgresStorage

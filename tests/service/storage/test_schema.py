@@ -6,6 +6,7 @@ import asyncpg
 import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
+
 from kaos_dev.embedded_postgres import EmbeddedPostgres
 from kaos_memory.storage.postgres import schema
 from kaos_memory.storage.postgres.storage import PostgresStorage

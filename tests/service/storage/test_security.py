@@ -2,6 +2,7 @@
 
 import asyncpg
 import pytest
+
 from kaos_memory.storage.postgres.database import Role
 from kaos_memory.storage.postgres.storage import PostgresStorage
 from kaos_memory.tiers.memory import NO_PRINCIPAL, Owner

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from kaos_memory.contract import ScopeLevel
 from kaos_memory.storage.postgres.storage import PostgresStorage
 from kaos_memory.storage.protocol import Batch, Lease, LeaseLost, WorkKind
