@@ -1,6 +1,7 @@
 """The engine against a server that refuses what OpenAI refuses."""
 
 from collections.abc import Iterator
+from contextlib import aclosing
 
 import pytest
 
@@ -27,30 +28,26 @@ def _model(server: ModelServer, name: str = CHAT_MODEL) -> Model:
 
 @pytest.mark.parametrize("prompt", ["", "Note drinks."])
 async def test_facts_are_extracted(server: ModelServer, prompt: str):
-    embedder = OpenAIEmbedder(_model(server, "hash-16"), 16)
-    extractor = Mem0Extractor(_model(server), embedder, prompt)
     said = turns("I like green tea.\nI moved to Köln in May.", "<|endoftext|> \ud800 \x00")
-    found = await extractor.extract(ALICE, said, nobody)
-    assert [fact.text for fact in found][:2] == [
-        "User likes green tea",
-        "User moved to Köln in May",
-    ]
-    assert [list(fact.embedding) for fact in found] == await embedder.embed(
-        [fact.text for fact in found]
-    )
-    await extractor.aclose()
-    await embedder.aclose()
+    async with (
+        aclosing(OpenAIEmbedder(_model(server, "hash-16"), 16)) as embedder,
+        aclosing(Mem0Extractor(_model(server), embedder, prompt)) as extractor,
+    ):
+        found = await extractor.extract(ALICE, said, nobody)
+        vectors = await embedder.embed([fact.text for fact in found])
+    assert "green tea" in found[0].text
+    assert "Köln" in found[1].text
+    assert [list(fact.embedding) for fact in found] == vectors
 
 
 async def test_turns_are_folded(server: ModelServer):
-    summariser = ChatSummariser(_model(server))
-    digest = await summariser.fold(Digest(1, "Alice has a cat."), turns("I moved to Köln."))
-    assert digest.startswith("Alice has a cat.")
-    assert "Köln" in digest
-    server.script(Behaviour(endpoint="chat", truncated=True))
-    with pytest.raises(ModelError, match="cut its answer off"):
-        await summariser.fold(Digest(1, "Alice has a cat."), turns("I moved to Köln."))
-    await summariser.aclose()
+    async with aclosing(ChatSummariser(_model(server))) as summariser:
+        digest = await summariser.fold(Digest(1, "Alice has a cat."), turns("I moved to Köln."))
+        assert digest.startswith("Alice has a cat.")
+        assert "Köln" in digest
+        server.script(Behaviour(endpoint="chat", truncated=True))
+        with pytest.raises(ModelError, match="cut its answer off"):
+            await summariser.fold(Digest(1, "Alice has a cat."), turns("I moved to Köln."))
 
 
 @pytest.mark.parametrize(
@@ -58,14 +55,12 @@ async def test_turns_are_folded(server: ModelServer):
     [("hash-16", 16), ("text-embedding-3-small", 1536), ("text-embedding-3-small", 64)],
 )
 async def test_texts_of_any_length_are_embedded(server: ModelServer, model: str, dims: int):
-    embedder = OpenAIEmbedder(_model(server, model), dims)
-    found = await embedder.embed(["hi", "\N{GRINNING FACE}" * 50_000, "a" * 200_000])
+    async with aclosing(OpenAIEmbedder(_model(server, model), dims)) as embedder:
+        found = await embedder.embed(["hi", "\N{GRINNING FACE}" * 50_000, "a" * 200_000])
     assert [len(vector) for vector in found] == [dims] * 3
-    await embedder.aclose()
 
 
 async def test_dimensions_that_a_model_cannot_have_are_an_error(server: ModelServer):
-    embedder = OpenAIEmbedder(_model(server, "hash-16"), 8)
-    with pytest.raises(ModelError, match="vectors of 16 dimensions where the store has 8"):
-        await embedder.embed(["hi"])
-    await embedder.aclose()
+    async with aclosing(OpenAIEmbedder(_model(server, "hash-16"), 8)) as embedder:
+        with pytest.raises(ModelError, match="vectors of 16 dimensions where the store has 8"):
+            await embedder.embed(["hi"])
