@@ -16,7 +16,6 @@ from kaos_memory.tiers.memory import Turn, fact_hash
 from .scripted import (
     ALICE,
     BOB,
-    DIMS,
     Answer,
     ScriptedModels,
     completion,
@@ -279,32 +278,3 @@ async def test_turns_that_need_no_model_are_facts_as_they_stand(
 async def test_blank_turns_ask_no_model(models: ScriptedModels, extractor: Mem0Extractor):
     assert await extractor.extract(ALICE, turns("", " \n"), nobody) == []
     assert models.requests == []
-
-
-async def test_cancelling_ends_the_model_call_and_frees_the_thread(models: ScriptedModels):
-    patient = OpenAIEmbedder(models.model(), DIMS)
-    extractor = Mem0Extractor(models.model(), patient)
-    models.hold.clear()
-    task = asyncio.create_task(extractor.extract(ALICE, turns("I like tea"), nobody))
-    await models.asked.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    await asyncio.wait_for(asyncio.to_thread(extractor._threads.shutdown), 2)
-    models.hold.set()
-    await extractor.aclose()
-    await patient.aclose()
-    assert len(models.requests) == 1
-
-
-async def test_an_extraction_has_a_deadline_of_its_own(
-    models: ScriptedModels, embedder: OpenAIEmbedder
-):
-    async def never(*_: object) -> list[Neighbour]:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    extractor = Mem0Extractor(models.model(), embedder, seconds=0.2)
-    with pytest.raises(ModelError, match=r"longer than 0\.2 s"):
-        await extractor.extract(ALICE, turns("I like tea"), never)
-    await extractor.aclose()
