@@ -1,0 +1,118 @@
+"""`make image`: build the service's image, push it, and pin its digest in a stack's file."""
+
+import json
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from kaos_dev.conversations import REPOSITORY
+
+NAME = "kaos-memorystore"
+_KEY = "kaos:image"
+_BUILDERS = ("docker", "podman", "buildah")
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+class ImageError(Exception):
+    """What stopped the build, and what to do."""
+
+
+@app.command()
+def image(
+    registry: Annotated[str, typer.Option(help="Where to push, for example registry.local/team.")],
+    stack: Annotated[str, typer.Option(help="The stack whose file gets the digest.")] = "dev",
+    *,
+    insecure: Annotated[bool, typer.Option(help="Push without TLS, to a local registry.")] = False,
+    base: Annotated[str | None, typer.Option(help="Another base image.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object only.")] = False,
+) -> None:
+    """Build the service's image, push it to REGISTRY, and pin its digest in the stack's file."""
+    console = Console(stderr=True)
+    try:
+        stack_file = _stack_file(stack)
+        if not registry:
+            raise ImageError("no registry is given; run: make image REGISTRY=<host>/<folder>")
+        builder = _builder()
+        tag = f"{registry.rstrip('/')}/{NAME}:{_version()}"
+        console.print(f"Building {tag} with {builder}")
+        _build(builder, tag, base)
+        console.print("Pushing it")
+        pinned = f"{tag.rpartition(':')[0]}@{_push(builder, tag, insecure=insecure)}"
+        stack_file.write_text(pin(stack_file.read_text(), pinned))
+    except ImageError as error:
+        console.print(f"error: {error}", style="red", markup=False)
+        raise typer.Exit(1) from None
+    if as_json:
+        typer.echo(json.dumps({"image": pinned, "stack": stack}))
+    else:
+        console.print(f"Pinned {pinned} in {stack_file.relative_to(REPOSITORY)}", soft_wrap=True)
+
+
+def pin(text: str, pinned: str) -> str:
+    """The stack's file with this image; everything else in it, comments too, stays."""
+    line = f"  {_KEY}: {pinned}"
+    found = re.compile(rf"^[ \t]*#?[ \t]*{_KEY}:.*$", re.MULTILINE)
+    if found.search(text):
+        return found.sub(line, text, count=1)
+    return re.sub(r"^config:[^\n]*$", f"config:\n{line}", text, count=1, flags=re.MULTILINE)
+
+
+def _stack_file(stack: str) -> Path:
+    path = REPOSITORY / "stacks" / f"Pulumi.{stack}.yaml"
+    if not path.exists():
+        known = ", ".join(sorted(p.name.split(".")[1] for p in path.parent.glob("Pulumi.*.yaml")))
+        raise ImageError(f"there is no stack {stack!r}; there are: {known}")
+    return path
+
+
+def _builder() -> str:
+    for name in _BUILDERS:
+        if shutil.which(name) and (name != "docker" or _runs("docker", "info")):
+            return name
+    raise ImageError(f"none of {', '.join(_BUILDERS)} works here; install one of them")
+
+
+def _version() -> str:
+    """The commit, marked where the tree has changes that it does not hold."""
+    described = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    return _output(*described).replace("-dirty", "-changed")
+
+
+def _build(builder: str, tag: str, base: str | None) -> None:
+    arguments = ["--build-arg", f"BASE_IMAGE={base}"] if base else []
+    _output(builder, "build", "--file", "service/Dockerfile", "--tag", tag, *arguments, ".")
+
+
+def _push(builder: str, tag: str, *, insecure: bool) -> str:
+    """Push, and return the digest that the registry knows the image by."""
+    if builder == "docker":
+        _output("docker", "push", tag)
+        found = _output("docker", "inspect", "--format", "{{index .RepoDigests 0}}", tag)
+        return found.rpartition("@")[2]
+    verify = ["--tls-verify=false"] if insecure else []
+    with tempfile.NamedTemporaryFile() as digest:
+        _output(builder, "push", *verify, "--digestfile", digest.name, tag)
+        return Path(digest.name).read_text().strip()
+
+
+def _runs(*command: str) -> bool:
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def _output(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=REPOSITORY)
+    if done.returncode != 0:
+        last = "\n".join(done.stderr.strip().splitlines()[-5:])
+        raise ImageError(f"`{' '.join(command[:2])}` failed:\n{last}")
+    return done.stdout.strip()
+
+
+if __name__ == "__main__":
+    app()
