@@ -37,10 +37,8 @@ def image(
     console = Console(stderr=True)
     try:
         stack_file = _stack_file(stack)
-        if not registry:
-            raise ImageError("no registry is given; run: make image REGISTRY=<host>/<folder>")
         builder = _builder()
-        tag = f"{registry.rstrip('/')}/{NAME}:{_version()}"
+        tag = _tag(registry)
         console.print(f"Building {tag} with {builder}")
         _build(builder, tag, base)
         console.print("Pushing it")
@@ -62,6 +60,12 @@ def pin(text: str, pinned: str) -> str:
     if found.search(text):
         return found.sub(line, text, count=1)
     return re.sub(r"^config:[^\n]*$", f"config:\n{line}", text, count=1, flags=re.MULTILINE)
+
+
+def _tag(registry: str) -> str:
+    if not registry:
+        raise ImageError("no registry is given; run: make image REGISTRY=<host>/<folder>")
+    return f"{registry.rstrip('/')}/{NAME}:{_version()}"
 
 
 def _stack_file(stack: str) -> Path:

@@ -151,6 +151,14 @@ class _Monitor(mocks.MockMonitor):
         self._preview = preview
         self._lock = threading.Lock()
 
+    def make_urn(self, parent: str, type_: str, name: str) -> str:
+        """Name a resource as the engine does: by the types of its parents, the stack left out."""
+        types = parent.split("::")[2] if parent else ""
+        qualified = f"{types}${type_}" if types not in ("", "pulumi:pulumi:Stack") else type_
+        return "::".join(
+            [f"urn:pulumi:{pulumi.get_stack()}", pulumi.get_project(), qualified, name]
+        )
+
     def RegisterResource(self, request: Any) -> Any:  # noqa: N802 - the protocol's name
         urn = self.make_urn(request.parent, request.type, request.name)
         inputs = json_format.MessageToDict(request.object)

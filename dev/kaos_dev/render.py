@@ -82,6 +82,7 @@ def render(
     *,
     preview: bool = False,
     repository: Path = REPOSITORY,
+    into: Recording | None = None,
 ) -> Rendered:
     """Run the program on a stack's file and return what it would create.
 
@@ -91,6 +92,7 @@ def render(
             `Pulumi.yaml` does not declare are the stack's secrets.
         preview: run as a preview, where generated values are unknown.
         repository: where `Pulumi.yaml` stands.
+        into: filled even when the program raises.
 
     Raises:
         RenderError: the file holds an encrypted value that `config` does not give.
@@ -113,6 +115,7 @@ def render(
         stack=path.name.removeprefix("Pulumi.").removesuffix(".yaml"),
         config=values,
         secrets=secrets,
+        into=into,
     )
     return Rendered(recording)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -56,6 +56,8 @@ class Parts:
     workers: Workers
     warm_up: Callable[[], None]
     """Loads what the first request would otherwise wait for."""
+    closing: Sequence[Callable[[], Awaitable[None]]] = ()
+    """Ends the connections to models, last of all."""
     problem: str | None = field(default="the storage has not been reached yet")
     """Why the store is not ready, as far as opening the storage goes; None once it is open."""
 
@@ -73,6 +75,8 @@ def create_app(parts: Parts) -> FastAPI:
             await asyncio.gather(opening, return_exceptions=True)
             await parts.workers.stop(parts.settings.server.drain_seconds)
             await parts.storage.close()
+            for close in parts.closing:
+                await close()
 
     app = FastAPI(title="Agent memory", lifespan=lifespan, docs_url=None, redoc_url=None)
     app.add_middleware(BodyLimit)

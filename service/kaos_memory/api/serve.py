@@ -3,11 +3,12 @@
 import logging
 import os
 import sys
+from datetime import timedelta
 
 import uvicorn
 
 from kaos_memory.api.app import Parts, create_app
-from kaos_memory.engine.mem0_extractor import Mem0Extractor
+from kaos_memory.engine.mem0_extractor import EXTRACTION_SECONDS, INSTRUCTIONS, Mem0Extractor
 from kaos_memory.engine.models import CachedEmbedder, OpenAIEmbedder
 from kaos_memory.engine.summariser import ChatSummariser
 from kaos_memory.engine.tokens import count_tokens, warm_up
@@ -19,6 +20,8 @@ from kaos_memory.tiers.window import Compaction
 from kaos_memory.work.workers import Workers
 
 EXIT_BAD_SETTINGS = 2
+_COMMIT_SECONDS = 15.0
+"""Time to load and to commit beside the longest model call of a lease."""
 
 
 def main() -> None:
@@ -68,22 +71,27 @@ def build(settings: ServiceSettings) -> Parts:
         ),
         compaction,
         digest_retention=settings.medium_term.digest_retention,
-        provenance=(settings.models.summarization.model, prompt_hash(prompt)),
+        provenance=(settings.models.summarization.model, prompt_hash(prompt or INSTRUCTIONS)),
         connections=settings.request_concurrency + concurrency + 1,
     )
     embedder = OpenAIEmbedder(settings.models.embedding, external.embedding_dims)
+    queries = CachedEmbedder(embedder)
+    summariser = ChatSummariser(settings.models.summarization, settings.medium_term.system_prompt)
+    extractor = Mem0Extractor(settings.models.summarization, embedder, prompt)
     workers = Workers(
         storage,
-        ChatSummariser(settings.models.summarization, settings.medium_term.system_prompt),
-        Mem0Extractor(settings.models.summarization, embedder, prompt),
+        summariser,
+        extractor,
         count_tokens,
+        lease_for=timedelta(seconds=EXTRACTION_SECONDS + _COMMIT_SECONDS),
         concurrency=concurrency,
         max_retries=settings.long_term.extraction.max_retries,
     )
-    memory = Memory(settings, storage, CachedEmbedder(embedder), count_tokens, workers.wake)
+    memory = Memory(settings, storage, queries, count_tokens, workers.wake)
     if settings.auth.mode == "disabled":
         logging.getLogger(__name__).warning("auth_disabled: names in requests are believed")
-    return Parts(settings, storage, memory, workers, warm_up)
+    closing = (queries.aclose, embedder.aclose, summariser.aclose, extractor.aclose)
+    return Parts(settings, storage, memory, workers, warm_up, closing)
 
 
 if __name__ == "__main__":

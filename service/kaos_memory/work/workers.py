@@ -19,9 +19,6 @@ from kaos_memory.storage.protocol import (
 POLL_SECONDS = 1.0
 """How often an idle worker looks for work of other replicas, or for work whose wait is over."""
 
-LEASE = timedelta(seconds=90)
-"""Longer than a model call may take: its timeout ends before its lease."""
-
 _FIRST_RETRY_SECONDS = 1.0
 _LONGEST_RETRY_SECONDS = 300.0
 
@@ -29,7 +26,17 @@ _log = logging.getLogger(__name__)
 
 
 class Workers:
-    """A bounded number of workers; each does one piece of work at a time."""
+    """A bounded number of workers; each does one piece of work at a time.
+
+    Args:
+        storage: Has the work.
+        summariser: Folds turns into digests.
+        extractor: Takes facts from turns.
+        count_tokens: Counts a digest's tokens.
+        lease_for: Longer than a model call may take: its timeout ends before its lease.
+        concurrency: The workers.
+        max_retries: Further attempts before failed work is dead.
+    """
 
     def __init__(
         self,
@@ -38,6 +45,7 @@ class Workers:
         extractor: FactExtractor,
         count_tokens: Callable[[str], int],
         *,
+        lease_for: timedelta,
         concurrency: int,
         max_retries: int,
     ) -> None:
@@ -45,6 +53,7 @@ class Workers:
         self._summariser = summariser
         self._extractor = extractor
         self._count_tokens = count_tokens
+        self._lease_for = lease_for
         self._concurrency = concurrency
         self._max_retries = max_retries
         self._woken = asyncio.Event()
@@ -76,7 +85,7 @@ class Workers:
     async def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                lease = await self._storage.claim(LEASE)
+                lease = await self._storage.claim(self._lease_for)
                 if lease is not None:
                     self._woken.set()  # where one is due, others may be: let an idle worker look
                     await self._do(lease)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -126,7 +127,10 @@ def start(dsn: str) -> ServiceFactory:
         def count(text: str) -> int:
             return max(1, len(text.split()))
 
-        workers = Workers(storage, words, words, count, concurrency=2, max_retries=2)
+        lease = timedelta(seconds=30)
+        workers = Workers(
+            storage, words, words, count, lease_for=lease, concurrency=2, max_retries=2
+        )
         memory = Memory(settings, storage, words, count, workers.wake)
         app = create_app(Parts(settings, storage, memory, workers, lambda: None))
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
