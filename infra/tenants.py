@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import pulumi
@@ -29,7 +30,8 @@ _DSN_ENTRY = "dsn"
 class Tenant:
     """A namespace and what its stores share."""
 
-    namespace: k8s.core.v1.Namespace
+    name: pulumi.Output[str]
+    """Name of the namespace, known when it is there: whatever lives in it depends on it."""
     database: DevPostgres | None
     apis: Mapping[str, ModelAPI]
 
@@ -50,7 +52,7 @@ def check_components(stack: StackConfig) -> None:
         }
         connection = store.database.connection_secret
         named = connection.model_dump() if connection is not None else secret
-        arguments = _store_arguments(stack, store, named, apis)
+        arguments = _store_arguments(stack, store, store.namespace, named, apis)
         problems += memory_store_problems(_full_name(store), arguments)
         if store.database.dev_postgres is not None:
             database = _database_arguments(stack, store.namespace, store.database)
@@ -64,8 +66,11 @@ def check_components(stack: StackConfig) -> None:
 
 def build(stack: StackConfig, config: pulumi.Config) -> None:
     """Create everything and export the stores' endpoints and states."""
+    path = stack.kubernetes.kubeconfig
     cluster = k8s.Provider(
-        "cluster", kubeconfig=stack.kubernetes.kubeconfig, context=stack.kubernetes.context
+        "cluster",
+        kubeconfig=str(Path(path).expanduser()) if path else None,
+        context=stack.kubernetes.context,
     )
     providers: list[pulumi.ProviderResource] = [cluster, random.Provider("random")]
     tenants = {name: _tenant(stack, config, name, providers) for name in stack.namespaces}
@@ -100,20 +105,21 @@ def _tenant(
         ),
         opts=pulumi.ResourceOptions(provider=providers[0], protect=retain, retain_on_delete=retain),
     )
-    opts = pulumi.ResourceOptions(providers=providers, depends_on=[namespace])
+    opts = pulumi.ResourceOptions(providers=providers)
+    created = namespace.metadata.apply(lambda it: it.name or "")
     stores = [store for store in stack.stores if store.namespace == name]
     database = next((s.database for s in stores if s.database.dev_postgres is not None), None)
     postgres = None
     if database is not None:
-        arguments = _database_arguments(stack, name, database)
+        arguments = _database_arguments(stack, created, database)
         postgres = DevPostgres(name, cast("DevPostgresArgs", arguments), opts)
     apis: dict[str, ModelAPI] = {}
     for api in dict.fromkeys(api for store in stores for api in _apis_of(store)):
         entry = stack.model_apis[api]
         key = config.require_secret(entry.api_key_from) if entry.api_key_from else None
-        arguments = cast("ModelApiArgs", _api_arguments(name, entry, key))
+        arguments = cast("ModelApiArgs", _api_arguments(created, entry, key))
         apis[api] = ModelAPI(f"{name}-{api}", arguments, opts)
-    return Tenant(namespace, postgres, apis)
+    return Tenant(created, postgres, apis)
 
 
 def _store(
@@ -125,14 +131,10 @@ def _store(
 ) -> MemoryStore:
     connection = _connection(config, store, tenant, providers)
     apis = {name: cast("Mapping[str, Any]", api.reference) for name, api in tenant.apis.items()}
-    needs: list[pulumi.Resource] = [tenant.namespace]
-    needs += [tenant.apis[name] for name in _apis_of(store)]
-    if store.database.dev_postgres is not None and tenant.database is not None:
-        needs.append(tenant.database)
     return MemoryStore(
         _full_name(store),
-        cast("MemoryStoreArgs", _store_arguments(stack, store, connection, apis)),
-        pulumi.ResourceOptions(providers=providers, depends_on=needs),
+        cast("MemoryStoreArgs", _store_arguments(stack, store, tenant.name, connection, apis)),
+        pulumi.ResourceOptions(providers=providers),
     )
 
 
@@ -149,11 +151,11 @@ def _connection(
         return store.database.connection_secret.model_dump()
     secret = k8s.core.v1.Secret(
         f"{_full_name(store)}-dsn",
-        metadata=k8s.meta.v1.ObjectMetaArgs(namespace=store.namespace),
+        metadata=k8s.meta.v1.ObjectMetaArgs(namespace=tenant.name),
         string_data={_DSN_ENTRY: config.require_secret(store.database.dsn_from or "")},
         # Another DSN is another Secret with another name, which restarts the pods.
         immutable=True,
-        opts=pulumi.ResourceOptions(provider=providers[0], depends_on=[tenant.namespace]),
+        opts=pulumi.ResourceOptions(provider=providers[0]),
     )
     return {"name": secret.metadata.apply(lambda it: it.name or ""), "key": _DSN_ENTRY}
 
@@ -161,18 +163,21 @@ def _connection(
 def _store_arguments(
     stack: StackConfig,
     store: Store,
+    namespace: pulumi.Input[str],
     connection: Mapping[str, Any],
     apis: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
     models = {role: getattr(store.models, role) for role in StoreModels.model_fields}
-    storage: Mapping[str, Any] = store.arguments.get("storage", {})
-    external = {**store.external, "connection_secret_ref": connection}
+    storage = store.arguments.get("storage", {})
+    if isinstance(storage, Mapping):  # else the component says what is wrong with it
+        external = {**store.external, "connection_secret_ref": connection}
+        storage = {"type": "external", **storage, "external": external}
     return {
         "image": stack.image,
         **store.arguments,
         "name": store.name,
-        "namespace": store.namespace,
-        "storage": {"type": "external", **storage, "external": external},
+        "namespace": namespace,
+        "storage": storage,
         "models": {
             role: {"model_api": apis[model.model_api], "model": model.model}
             for role, model in models.items()
@@ -180,13 +185,17 @@ def _store_arguments(
     }
 
 
-def _database_arguments(stack: StackConfig, namespace: str, database: Database) -> dict[str, Any]:
+def _database_arguments(
+    stack: StackConfig, namespace: pulumi.Input[str], database: Database
+) -> dict[str, Any]:
     image = {"image": stack.postgres_image} if stack.postgres_image else {}
     policy = {"namespace": namespace, "deletion_policy": stack.deletion_policy}
     return {**image, **(database.dev_postgres or {}), **policy}
 
 
-def _api_arguments(namespace: str, api: ModelApi, key: pulumi.Input[str] | None) -> dict[str, Any]:
+def _api_arguments(
+    namespace: pulumi.Input[str], api: ModelApi, key: pulumi.Input[str] | None
+) -> dict[str, Any]:
     external: dict[str, Any] = {"endpoint": api.endpoint}
     if api.api_key_from is not None:
         external["api_key"] = key

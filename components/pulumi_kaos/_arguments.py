@@ -16,7 +16,7 @@ Path = tuple[str, ...]
 """Where a value stands in the arguments: its keys from the outside in."""
 
 
-class ArgumentsError(pulumi.RunError, ValueError):
+class ArgumentsError(pulumi.RunError):
     """Arguments that break rules. `problems` holds one sentence for each, without secrets.
 
     A sentence names the resource, the path of the argument, the rule and the remedy. Pulumi shows

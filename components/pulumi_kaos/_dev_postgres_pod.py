@@ -23,7 +23,7 @@ SET log_min_error_statement = panic;
 CREATE ROLE {ROLE} LOGIN CREATEROLE NOSUPERUSER NOBYPASSRLS PASSWORD :'password';
 CREATE DATABASE {ROLE} OWNER {ROLE};
 \\connect {ROLE}
-CREATE EXTENSION vector;
+CREATE EXTENSION IF NOT EXISTS vector;
 """
 """SQL for psql 15 or later. The password comes from the pod's environment, never from here.
 CREATEROLE: the service makes the roles that row-level security runs under."""

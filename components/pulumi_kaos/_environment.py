@@ -35,7 +35,8 @@ class Variable:
             source = k8s.core.v1.EnvVarSourceArgs(secret_key_ref=reference)
             return k8s.core.v1.EnvVarArgs(name=self.name, value_from=source)
         if isinstance(self.value, str):
-            return k8s.core.v1.EnvVarArgs(name=self.name, value=escaped(self.value))
+            # Kubernetes drops an empty value, which would look like a change ever after.
+            return k8s.core.v1.EnvVarArgs(name=self.name, value=escaped(self.value) or None)
         value = pulumi.Output.from_input(self.value).apply(lambda text: escaped(text or ""))
         return k8s.core.v1.EnvVarArgs(name=self.name, value=value)
 

@@ -40,8 +40,6 @@ def nested(given: Mapping[str, Any]) -> dict[str, Any]:
     external.pop("connection_secret_ref", None)
     settings = {name: given[name] for name in ServiceSettings.model_fields if name in given}
     settings["storage"] = {"type": "external", "external": external}
-    if "local" in storage and storage.get("type") == "external":
-        settings["storage"]["local"] = {}
     settings["models"] = {role: _model(role, given.get("models", {})) for role in ROLES}
     settings["server"] = {"host": _ALL_ADDRESSES, **given.get("server", {})}
     settings["auth"] = given.get("auth") or {"mode": _PLACEHOLDERS["auth", "mode"]}

@@ -111,6 +111,8 @@ def _storage_problems(storage: Mapping[str, Any], replicas: int | None) -> list[
                 "storage.external is required with type external; "
                 "set it with its connection_secret_ref"
             )
+        if "local" in storage:
+            problems.append("storage.local goes with type local only; remove it")
     if replicas is not None and replicas < 1:
         problems.append(f"replicas is {replicas}: must be at least 1; leave it out for the default")
     reference = storage.get("external", {}).get("connection_secret_ref", {})

@@ -86,19 +86,6 @@ class DevPostgres(pulumi.ComponentResource):
             immutable=True,
             opts=child,
         )
-        dsn = pulumi.Output.concat(
-            f"postgresql://{pod.ROLE}:",
-            password.result,
-            f"@{pod.NAME}.",
-            namespace,
-            f".svc.cluster.local:{pod.PORT}/{pod.ROLE}",
-        )
-        secret = k8s.core.v1.Secret(
-            name,
-            metadata=pods.metadata(namespace, labels, name=pod.NAME),
-            string_data={DSN_ENTRY: dsn},
-            opts=child,
-        )
         scripts = k8s.core.v1.ConfigMap(
             f"{name}-init",
             metadata=pods.metadata(namespace, labels),
@@ -125,7 +112,7 @@ class DevPostgres(pulumi.ComponentResource):
             opts=child,
         )
         resources: Mapping[str, Any] = given.get("resources", {})
-        k8s.apps.v1.StatefulSet(
+        database = k8s.apps.v1.StatefulSet(
             name,
             metadata=pods.metadata(namespace, labels, name=pod.NAME),
             spec=pod.stateful_set(
@@ -139,6 +126,20 @@ class DevPostgres(pulumi.ComponentResource):
                 ),
             ),
             opts=child,
+        )
+        dsn = pulumi.Output.concat(
+            f"postgresql://{pod.ROLE}:",
+            password.result,
+            f"@{pod.NAME}.",
+            namespace,
+            f".svc.cluster.local:{pod.PORT}/{pod.ROLE}",
+        )
+        secret = k8s.core.v1.Secret(
+            name,
+            metadata=pods.metadata(namespace, labels, name=pod.NAME),
+            string_data={DSN_ENTRY: dsn},
+            # The way in appears when the database answers, so that stores come after it.
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[database]),
         )
         self.secret_name = _name(secret)
         self.secret_key = pulumi.Output.from_input(DSN_ENTRY)
