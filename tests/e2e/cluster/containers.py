@@ -84,6 +84,8 @@ def remove_traces() -> None:
         "/var/lib/cni",
         "/var/log/containers",
         "/var/lib/kubelet",
+        "/run/containerd/s",
+        "/run/containerd",
     ):
         with suppress(OSError):  # absent, or in use by others
             Path(folder).rmdir()

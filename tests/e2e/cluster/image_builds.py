@@ -70,8 +70,8 @@ def in_storage(tag: str) -> bool:
 
 def _buildah(command: str) -> list[str | Path]:
     storage = image_cache() / "storage"
-    # A storage of its own: nothing is left in, nor taken from, the one of the machine's user. A mount
-    # namespace of its own: whatever it mounts is gone when it ends, however it ends.
+    # Storage of its own: nothing is left in, nor taken from, the one of the machine's user. And a
+    # mount namespace of its own: whatever it mounts is gone when it ends, however it ends.
     return [
         "unshare",
         "--mount",

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.e2e.cluster import containerd, image_builds, requirements, rootfs, tools
-from tests.e2e.cluster.paths import IMAGES, existing_kubeconfig
+from tests.e2e.cluster.locks import exclusive
+from tests.e2e.cluster.paths import IMAGES, existing_kubeconfig, image_cache
 from tests.e2e.cluster.processes import running
 
 BASE_TAG = "localhost/kaos-base:test"
@@ -73,8 +74,9 @@ ALL_IMAGES = (*SYSTEM_IMAGES, BASE, PGVECTOR)
 def ensure(image: Image) -> Path:
     """Build `image` unless it is current, and load it into the cluster if that runs."""
     requirements.require(requirements.BUILD_PACKAGES)
-    archive = image.ensure()
-    _load_if_up(archive)
+    with exclusive(_lock()):
+        archive = image.ensure()
+        _load_if_up(archive)
     return archive
 
 
@@ -94,14 +96,19 @@ def build_and_load(
     `localhost/kaos-memorystore:test`; pods need `imagePullPolicy: IfNotPresent` or `Never`.
     """
     requirements.require(requirements.BUILD_PACKAGES)
-    BASE.ensure()
     arguments = {**_base_argument(BASE), **(build_args or {})}
-    key = image_builds.build(tag, dockerfile, context, build_args=arguments, target=target)
-    archive = image_builds.archive_path(tag, key[:16])
-    if not archive.is_file():
-        image_builds.export(tag, archive)
-    _load_if_up(archive)
+    with exclusive(_lock()):
+        BASE.ensure()
+        key = image_builds.build(tag, dockerfile, context, build_args=arguments, target=target)
+        archive = image_builds.archive_path(tag, key[:16])
+        if not archive.is_file():
+            image_builds.export(tag, archive)
+        _load_if_up(archive)
     return archive
+
+
+def _lock() -> Path:
+    return image_cache() / "lock"
 
 
 def _base_argument(base: Image | None) -> dict[str, str]:

@@ -1,9 +1,7 @@
 """Bring the cluster up and down. Both succeed from any half state and may be repeated."""
 
-import fcntl
 import os
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from tests.e2e.cluster import (
     volumes,
 )
 from tests.e2e.cluster.errors import ClusterError
+from tests.e2e.cluster.locks import exclusive
 from tests.e2e.cluster.paths import PACKAGE, STATE, existing_kubeconfig
 
 LOCK = Path("/run/lock/kaos-cluster")
@@ -45,13 +44,13 @@ def up(*, fresh: bool = False, report: Report = print) -> Path:
         report(f"Using the existing cluster of {existing}")
         return existing
     requirements.require(requirements.CLUSTER_PACKAGES)
-    with _one_at_a_time():
+    with exclusive(LOCK):
         if fresh or not healthy():
             removal.refuse_foreign_cluster()
-            _prepare(report)
             if removal.present():
                 report("Removing what an earlier run left")
             removal.remove()
+            _prepare(report)
             _start(report)
         volumes.offer()
     return pki.ADMIN_KUBECONFIG
@@ -64,7 +63,7 @@ def down(*, report: Report = print) -> None:
         return
     if os.geteuid() != 0:
         raise ClusterError("Removing the cluster needs root, as starting it did.")
-    with _one_at_a_time():
+    with exclusive(LOCK):
         removal.remove()
 
 
@@ -82,7 +81,7 @@ def _prepare(report: Report) -> None:
             tools.build(tool)
     requirements.require(requirements.BUILD_PACKAGES)
     for image in images.SYSTEM_IMAGES:
-        image.ensure()
+        images.ensure(image)
 
 
 def _start(report: Report) -> None:
@@ -128,11 +127,3 @@ def _nodes() -> list[dict[str, Any]]:
 def _node_ready() -> bool:
     conditions = [condition for node in _nodes() for condition in node["status"]["conditions"]]
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
-
-
-@contextmanager
-def _one_at_a_time() -> Generator[None]:
-    LOCK.parent.mkdir(parents=True, exist_ok=True)
-    with LOCK.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

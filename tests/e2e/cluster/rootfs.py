@@ -19,6 +19,9 @@ _LEFT_OUT = (
     "./var/lib/apt/lists/*",
     "./var/log/*",
     "./dev/*",
+    # Of this machine, not of the image.
+    "./etc/hostname",
+    "./etc/resolv.conf",
 )
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tests.e2e.cluster.commands import tail
 from tests.e2e.cluster.errors import ClusterError
+from tests.e2e.cluster.locks import exclusive
 from tests.e2e.cluster.paths import PACKAGE, tool_cache
 
 KUBERNETES_VERSION = "1.34.4"
@@ -132,26 +133,26 @@ def build(tool: Tool, progress: Callable[[float], None] | None = None) -> float:
         raise ToolBuildError(
             "Go is not on PATH. Install Go 1.26 or later from https://go.dev/dl and try again."
         )
-    tool_cache().mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix=f".{tool.name}-", dir=tool_cache()) as scratch:
-        target = Path(scratch) / "bin"
-        target.mkdir()
-        for binary, package in tool.binaries.items():
-            with _compiler(tool, package, target / binary) as compiler:
-                while _runs(compiler):
-                    if progress:
-                        progress(time.monotonic() - started)
-            if compiler.returncode:
-                said = tail(_log(tool).read_text(errors="replace"))
-                raise ToolBuildError(f"{tool.name}: {package} did not build\n{said}")
-        try:
-            target.rename(tool.folder)
-        except OSError:
-            # Another process built the same tool meanwhile; its result is as good as ours.
-            if not tool.built:
-                raise
+    with exclusive(tool_cache() / f"{tool.name}.lock"):
+        for cut_off in tool_cache().glob(f".{tool.name}-*"):
+            shutil.rmtree(cut_off)
+        if not tool.built:  # by another process, while this one waited
+            _build_now(tool, lambda: progress and progress(time.monotonic() - started))
     return time.monotonic() - started
+
+
+def _build_now(tool: Tool, progress: Callable[[], object]) -> None:
+    scratch = Path(tempfile.mkdtemp(prefix=f".{tool.name}-", dir=tool_cache()))
+    for binary, package in tool.binaries.items():
+        with _compiler(tool, package, scratch / binary) as compiler:
+            while _runs(compiler):
+                progress()
+        if compiler.returncode:
+            said = tail(_log(tool).read_text(errors="replace"))
+            raise ToolBuildError(f"{tool.name}: {package} did not build\n{said}")
+    scratch.chmod(0o755)
+    scratch.rename(tool.folder)
 
 
 def _log(tool: Tool) -> Path:
