@@ -52,7 +52,8 @@ def remove_cgroups() -> None:
 
 def remove_sockets() -> None:
     """Delete the shims' sockets, which containerd keeps outside its state folder."""
-    for address in (STATE / "containerd" / "state").rglob("address"):
+    tasks = STATE / "containerd" / "state" / "io.containerd.runtime.v2.task"
+    for address in tasks.glob("*/*/address"):
         with suppress(OSError):
             Path(address.read_text().removeprefix("unix://")).unlink(missing_ok=True)
 
