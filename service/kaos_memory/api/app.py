@@ -73,7 +73,8 @@ def create_app(parts: Parts) -> FastAPI:
         finally:
             opening.cancel()
             await asyncio.gather(opening, return_exceptions=True)
-            await parts.workers.stop(parts.settings.server.drain_seconds)
+            # The server has used up to half of the time for requests; the rest is for work.
+            await parts.workers.stop(parts.settings.server.drain_seconds / 2)
             await parts.storage.close()
             for close in parts.closing:
                 await close()

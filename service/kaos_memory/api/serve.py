@@ -27,6 +27,7 @@ _COMMIT_SECONDS = 15.0
 def main() -> None:
     """Serve one store until SIGTERM. Exit code 2 where settings break rules."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs each call of a model
     try:
         settings = from_environment(os.environ)
         parts = build(settings)
@@ -40,7 +41,7 @@ def main() -> None:
         port=settings.server.port,
         access_log=False,
         log_config=None,
-        timeout_graceful_shutdown=settings.server.drain_seconds,
+        timeout_graceful_shutdown=settings.server.drain_seconds // 2,
     )
 
 

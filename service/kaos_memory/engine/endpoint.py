@@ -16,10 +16,13 @@ from typing import Any
 import httpx
 import orjson
 
-from kaos_memory.engine.protocols import ModelError
+from kaos_memory.engine.protocols import ModelError, ModelUnavailable
 from kaos_memory.settings import Model, SettingsError
 
 _CONNECT_SECONDS = 5.0
+_ABOUT_THE_REQUEST = {400, 413, 415, 422}
+"""Statuses that say something about what was asked, and nothing about the endpoint."""
+
 _KEEP_ALIVE_SECONDS = 4.0
 """Shorter than the 5 seconds after which uvicorn, and so LiteLLM, closes idle connections: one
 that is closed while a request is on its way would fail that request."""
@@ -86,10 +89,10 @@ class Endpoint:
             async with asyncio.timeout(self._seconds):
                 return await self._answer(path, orjson.dumps(body))
         except (TimeoutError, httpx.TimeoutException):
-            raise self.error(f"did not answer within {self._seconds:g} s") from None
+            raise self._unavailable(f"did not answer within {self._seconds:g} s") from None
         except httpx.HTTPError as error:
             # Only the type: messages may quote a header, and so the key.
-            raise self.error(f"could not be reached ({type(error).__name__})") from None
+            raise self._unavailable(f"could not be reached ({type(error).__name__})") from None
 
     async def _answer(self, path: str, content: bytes) -> bytes:
         request = self._client.stream(
@@ -103,15 +106,18 @@ class Endpoint:
                     raise self.error(f"answered with more than {self._most_bytes} bytes")
             if response.status_code != 200:
                 code = _known_code(bytes(received))
-                raise self.error(
-                    f"answered {response.status_code}" + (f" ({code})" if code else ""),
-                    retry_after=_retry_after(response.headers.get("retry-after")),
-                )
+                what = f"answered {response.status_code}" + (f" ({code})" if code else "")
+                if response.status_code in _ABOUT_THE_REQUEST:
+                    raise self.error(what)
+                raise self._unavailable(what, _retry_after(response.headers.get("retry-after")))
             return bytes(received)
 
-    def error(self, what: str, *, retry_after: float | None = None) -> ModelError:
-        """An error about this endpoint, to be raised."""
-        return ModelError(f"the {self._role} endpoint {what}", retry_after=retry_after)
+    def error(self, what: str) -> ModelError:
+        """An error about an answer of this endpoint, to be raised."""
+        return ModelError(f"the {self._role} endpoint {what}")
+
+    def _unavailable(self, what: str, retry_after: float | None = None) -> ModelUnavailable:
+        return ModelUnavailable(f"the {self._role} endpoint {what}", retry_after=retry_after)
 
 
 def _known_code(body: bytes) -> str | None:

@@ -18,6 +18,13 @@ class ModelError(Exception):
         super().__init__(reason)
 
 
+class ModelUnavailable(ModelError):
+    """The endpoint does not work now, whatever it is asked: away, overloaded, or refusing us.
+
+    Not the work's fault, so it does not count towards the retries after which work is dead.
+    """
+
+
 @dataclass(frozen=True)
 class Neighbour:
     """A stored fact near a new one: extraction uses it to leave out what is known."""

@@ -45,6 +45,8 @@ class Lease:
     token: UUID
     attempt: int
     """1 for the first."""
+    failures: int
+    """Earlier attempts that failed through the work itself."""
     principal: str
     agent: str
 
@@ -133,8 +135,12 @@ class Storage(Protocol):
         """Store facts and move the mark. Raises `LeaseLost`."""
         ...
 
-    async def fail(self, lease: Lease, reason: str, retry_in: timedelta | None) -> None:
-        """Give work back: due again after a while, or, without one, dead with its turns intact."""
+    async def postpone(self, lease: Lease, reason: str, wait: timedelta) -> None:
+        """Give work back that could not be done through no fault of its own."""
+        ...
+
+    async def fail(self, lease: Lease, reason: str, wait: timedelta | None) -> None:
+        """Give back work that failed: due after a wait, or without one dead, its turns intact."""
         ...
 
     async def release(self, lease: Lease) -> None:

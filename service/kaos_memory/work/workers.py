@@ -6,7 +6,13 @@ import random
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
-from kaos_memory.engine.protocols import FactExtractor, ModelError, Neighbour, Summariser
+from kaos_memory.engine.protocols import (
+    FactExtractor,
+    ModelError,
+    ModelUnavailable,
+    Neighbour,
+    Summariser,
+)
 from kaos_memory.storage.protocol import (
     Batch,
     Lease,
@@ -84,6 +90,8 @@ class Workers:
 
     async def _run(self) -> None:
         while not self._stopping.is_set():
+            # Cleared before looking: a wake that comes after this ends the wait below at once.
+            self._woken.clear()
             try:
                 lease = await self._storage.claim(self._lease_for)
                 if lease is not None:
@@ -98,7 +106,6 @@ class Workers:
             await self._idle()
 
     async def _idle(self) -> None:
-        self._woken.clear()
         try:
             async with asyncio.timeout(POLL_SECONDS * random.uniform(0.5, 1.0)):  # noqa: S311
                 await self._woken.wait()
@@ -112,15 +119,19 @@ class Workers:
                 await self._commit(batch)
         except LeaseLost:
             _log.info("work_lease_lost", extra={"kind": lease.kind})
+        except ModelUnavailable as error:
+            wait = backoff(lease.attempt, error.retry_after)
+            self._say(lease, str(error), dead=False)
+            await self._storage.postpone(lease, str(error), wait)
         except ModelError as error:
-            await self._give_back(lease, str(error), error.retry_after)
+            await self._fail(lease, str(error))
         except StorageUnavailable:
             raise  # the lease runs out by itself
         except asyncio.CancelledError:
             await asyncio.shield(self._storage.release(lease))
             raise
         except Exception as error:
-            await self._give_back(lease, type(error).__name__, None)
+            await self._fail(lease, type(error).__name__)
             raise
 
     async def _commit(self, batch: Batch) -> None:
@@ -135,27 +146,23 @@ class Workers:
         facts = await self._extractor.extract(batch.owner, batch.turns, neighbours)
         await self._storage.commit_extraction(batch, facts)
 
-    async def _give_back(self, lease: Lease, reason: str, wait: float | None) -> None:
-        retry_in = retry_after(lease.attempt, self._max_retries, wait)
+    async def _fail(self, lease: Lease, reason: str) -> None:
+        dead = lease.failures >= self._max_retries
+        self._say(lease, reason, dead=dead)
+        await self._storage.fail(lease, reason, None if dead else backoff(lease.attempt))
+
+    def _say(self, lease: Lease, reason: str, *, dead: bool) -> None:
         _log.warning(
             "work_failed",
-            extra={
-                "kind": lease.kind,
-                "reason": reason,
-                "attempt": lease.attempt,
-                "dead": retry_in is None,
-            },
+            extra={"kind": lease.kind, "reason": reason, "attempt": lease.attempt, "dead": dead},
         )
-        await self._storage.fail(lease, reason, retry_in)
 
 
-def retry_after(attempt: int, max_retries: int, asked: float | None) -> timedelta | None:
-    """When to try again after the given attempt (1 for the first): None for never.
+def backoff(attempt: int, asked: float | None = None) -> timedelta:
+    """How long to wait after the given attempt (1 for the first).
 
-    Doubles from a second to five minutes, with jitter; a model's own wish is kept to when longer.
+    Doubles from a second to five minutes, with jitter; a longer wish of the endpoint is kept to.
     """
-    if attempt > max_retries:
-        return None
-    backoff = min(_LONGEST_RETRY_SECONDS, _FIRST_RETRY_SECONDS * 2 ** (attempt - 1))
-    wait = backoff * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
+    doubled = min(_LONGEST_RETRY_SECONDS, _FIRST_RETRY_SECONDS * 2 ** min(attempt - 1, 20))
+    wait = doubled * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
     return timedelta(seconds=max(wait, min(asked or 0.0, _LONGEST_RETRY_SECONDS)))

@@ -23,7 +23,7 @@ _CLAIM = """
         SELECT session_ref, kind FROM work WHERE NOT dead AND run_after <= now()
         ORDER BY run_after LIMIT 1 FOR UPDATE SKIP LOCKED
     )
-    RETURNING session_ref, kind, principal, agent, attempts
+    RETURNING session_ref, kind, principal, agent, attempts, failures
 """
 _HELD = "SELECT 1 FROM work WHERE session_ref = $1 AND kind = $2 AND lease = $3"
 _SESSION = f"SELECT session, digest_version, {MARKS} FROM sessions WHERE id = $1"
@@ -52,12 +52,12 @@ _EXTRACTED = "UPDATE sessions SET extracted_through = $2 WHERE id = $1"
 _DROP_GONE = "DELETE FROM turns WHERE session_ref = $1 AND position <= $2"
 _DONE = "DELETE FROM work WHERE session_ref = $1 AND kind = $2 AND lease = $3"
 _MORE = """
-    UPDATE work SET lease = NULL, run_after = now(), attempts = 0, last_error = NULL
+    UPDATE work SET lease = NULL, run_after = now(), attempts = 0, failures = 0, last_error = NULL
     WHERE session_ref = $1 AND kind = $2 AND lease = $3
 """
-_FAIL = """
-    UPDATE work SET lease = NULL, last_error = $4, dead = $5::interval IS NULL,
-        run_after = now() + coalesce($5, '0'::interval)
+_GIVE_BACK = """
+    UPDATE work SET lease = NULL, last_error = $4, failures = failures + $5,
+        dead = $6::interval IS NULL, run_after = now() + coalesce($6, '0'::interval)
     WHERE session_ref = $1 AND kind = $2 AND lease = $3
 """
 _RELEASE = """
@@ -86,6 +86,7 @@ class Work(OnDatabase):
             kind=WorkKind(row["kind"]),
             token=token,
             attempt=row["attempts"],
+            failures=row["failures"],
             principal=row["principal"],
             agent=row["agent"],
         )
@@ -168,17 +169,26 @@ class Work(OnDatabase):
             marks = Marks(marks.evicted_through, marks.folded_through, last)
             await self._finish(connection, lease, marks)
 
-    async def fail(self, lease: Lease, reason: str, retry_in: timedelta | None) -> None:
-        """Give work back: due again after a while, or, without one, dead with its turns intact."""
-        async with self._db.anyone(Role.WORKER) as connection:
-            await connection.execute(
-                _FAIL, lease.session_ref, lease.kind, lease.token, reason, retry_in
-            )
+    async def postpone(self, lease: Lease, reason: str, wait: timedelta) -> None:
+        """Give work back that could not be done through no fault of its own."""
+        await self._give_back(lease, reason, 0, wait)
+
+    async def fail(self, lease: Lease, reason: str, wait: timedelta | None) -> None:
+        """Give back work that failed: due after a wait, or without one dead, its turns intact."""
+        await self._give_back(lease, reason, 1, wait)
 
     async def release(self, lease: Lease) -> None:
         """Give work back untouched, as at shutdown."""
         async with self._db.anyone(Role.WORKER) as connection:
             await connection.execute(_RELEASE, lease.session_ref, lease.kind, lease.token)
+
+    async def _give_back(
+        self, lease: Lease, reason: str, failures: int, wait: timedelta | None
+    ) -> None:
+        async with self._db.anyone(Role.WORKER) as connection:
+            await connection.execute(
+                _GIVE_BACK, lease.session_ref, lease.kind, lease.token, reason, failures, wait
+            )
 
     async def _finish(self, connection: Connection, lease: Lease, marks: Marks) -> None:
         await connection.execute(_DROP_GONE, lease.session_ref, marks.gone_through)

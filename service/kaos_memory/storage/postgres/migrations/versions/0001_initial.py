@@ -141,6 +141,7 @@ def _work() -> None:
             run_after timestamptz NOT NULL DEFAULT now(),
             lease uuid,
             attempts integer NOT NULL DEFAULT 0,
+            failures integer NOT NULL DEFAULT 0,
             dead boolean NOT NULL DEFAULT false,
             last_error text,
             PRIMARY KEY (session_ref, kind)
