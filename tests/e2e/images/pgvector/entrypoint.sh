@@ -7,6 +7,24 @@ user=${POSTGRES_USER:-postgres}
 database=${POSTGRES_DB:-$user}
 staging=$PGDATA.new
 
+# As the public image does: once, before anybody else can connect, as the superuser.
+run_init_scripts() {
+    [ -n "$(ls /docker-entrypoint-initdb.d 2>/dev/null)" ] || return 0
+    postgres -D "$staging" -c listen_addresses='' -c unix_socket_directories=/tmp &
+    starting=$!
+    until pg_isready --quiet --host=/tmp; do
+        kill -0 "$starting"
+        sleep 0.1
+    done
+    for script in /docker-entrypoint-initdb.d/*.sql; do
+        echo "Running $script"
+        psql --host=/tmp --set=ON_ERROR_STOP=1 --no-psqlrc --quiet \
+            --username="$user" --dbname="$database" --file="$script"
+    done
+    kill -INT "$starting"
+    wait "$starting"
+}
+
 create() {
     if [ -z "${POSTGRES_PASSWORD:-}" ]; then
         echo "POSTGRES_PASSWORD is not set: the superuser needs a password." >&2
@@ -28,6 +46,7 @@ create() {
         echo "CREATE DATABASE \"$quoted\"" |
             postgres --single -D "$staging" -c log_min_messages=warning postgres >/dev/null
     fi
+    run_init_scripts
     rmdir "$PGDATA" 2>/dev/null || true
     mv -T "$staging" "$PGDATA" || {
         echo "PGDATA ($PGDATA) must be a sub-folder of the volume, not its mount point." >&2
