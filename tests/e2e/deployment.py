@@ -20,20 +20,28 @@ _SECONDS = 600
 
 
 class Deployment:
-    """A stack of its own state, configured from the committed file."""
+    """A project of its own folder, with the repository's program and the committed stack's file.
+
+    The engine writes into a stack's file and deletes it with the stack: never the committed one.
+    """
 
     def __init__(self, folder: Path, images: Images, model_key: str) -> None:
         self._environment = environment.pulumi_environment(folder)
-        self._config_file = folder / f"Pulumi.{STACK}.yaml"
-        self._config_file.write_text(yaml.safe_dump(self._config(images)))
-        self._pulumi("stack", "init", STACK, config=False)
+        self._folder = folder
+        project = yaml.safe_load((REPOSITORY / "Pulumi.yaml").read_text())
+        project["main"] = str(REPOSITORY / project["main"])
+        (folder / "Pulumi.yaml").write_text(yaml.safe_dump(project))
+        stacks = folder / project["stackConfigDir"]
+        stacks.mkdir()
+        (stacks / f"Pulumi.{STACK}.yaml").write_text(yaml.safe_dump(self._config(images)))
+        self._pulumi("stack", "init", STACK, selected=False)
         self._pulumi("config", "set", "--secret", "model_api_key", model_key)
 
     def up(self, *, expect_no_changes: bool = False) -> dict[str, Any]:
         """Deploy; returns the stack's outputs."""
         flags = ["--expect-no-changes"] if expect_no_changes else []
         self._pulumi("up", "--yes", "--skip-preview", "--non-interactive", *flags)
-        return json.loads(self._pulumi("stack", "output", "--json", config=False))
+        return json.loads(self._pulumi("stack", "output", "--json"))
 
     def preview_refreshed_without_changes(self) -> None:
         """Compare with the live cluster; raises where anything differs."""
@@ -42,7 +50,7 @@ class Deployment:
     def destroy(self) -> None:
         """Delete everything and the stack itself; raises where the state holds anything still."""
         self._pulumi("destroy", "--yes", "--skip-preview", "--non-interactive")
-        state = json.loads(self._pulumi("stack", "export", config=False))
+        state = json.loads(self._pulumi("stack", "export"))
         left = [
             resource["urn"]
             for resource in state["deployment"].get("resources", [])
@@ -50,11 +58,11 @@ class Deployment:
         ]
         if left:
             raise E2EError(f"the state still holds {left}")
-        self._pulumi("stack", "rm", "--yes", config=False)
+        self._pulumi("stack", "rm", "--yes")
 
     def exported(self) -> str:
         """The stack's state as text, as `pulumi stack export` shows it."""
-        return self._pulumi("stack", "export", config=False)
+        return self._pulumi("stack", "export")
 
     def _config(self, images: Images) -> dict[str, Any]:
         content = yaml.safe_load((REPOSITORY / "stacks" / f"Pulumi.{STACK}.yaml").read_text())
@@ -67,12 +75,10 @@ class Deployment:
         config["kaos:stores"][0]["short_term"]["token_budget"] = WINDOW_TOKENS
         return content
 
-    def _pulumi(self, *arguments: str, config: bool = True) -> str:
-        selected = () if arguments[:2] == ("stack", "init") else ("--stack", STACK)
-        configured = ("--config-file", str(self._config_file)) if config else ()
+    def _pulumi(self, *arguments: str, selected: bool = True) -> str:
         done = subprocess.run(
-            ["pulumi", *arguments, *selected, *configured],
-            cwd=REPOSITORY,
+            ["pulumi", *arguments, *(("--stack", STACK) if selected else ())],
+            cwd=self._folder,
             env=self._environment,
             capture_output=True,
             text=True,

@@ -1,6 +1,5 @@
 """The model endpoint of the tested stores: the deterministic server, as anybody's endpoint."""
 
-import secrets
 from typing import Any
 
 from tests.e2e import target
@@ -9,13 +8,11 @@ NAMESPACE = "kaos-e2e-models"
 ENDPOINT = f"http://models.{NAMESPACE}.svc.cluster.local:8000/v1"
 
 
-def deploy(image: str) -> str:
-    """Run the server in a namespace of its own; returns its key."""
-    key = f"sk-{secrets.token_hex(16)}"
+def deploy(image: str, key: str) -> None:
+    """Run the server, which asks for this key, in a namespace of its own."""
     target.apply(*_manifests(image, key))
     target.kubectl("-n", NAMESPACE, "rollout", "restart", "deployment/models")
     target.kubectl("-n", NAMESPACE, "rollout", "status", "deployment/models", "--timeout=120s")
-    return key
 
 
 def remove() -> None:

@@ -1,5 +1,6 @@
 """The cluster that is tested: the machine's own, or the one that `KAOS_E2E_KUBECONFIG` names."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -84,3 +85,18 @@ def until(what: str, true: Callable[[], bool], seconds: float = 90) -> float:
             raise E2EError(f"{what} did not come true within {seconds:.0f} s")
         time.sleep(0.2)
     return time.monotonic() - started
+
+
+def diagnosis() -> str:
+    """What the cluster shows of a failure: pods, the latest events, logs of what is not ready."""
+    parts = [kubectl("get", "pods", "--all-namespaces", "--output=wide")]
+    events = kubectl("get", "events", "--all-namespaces", "--sort-by=.lastTimestamp")
+    parts.append("\n".join(events.splitlines()[-25:]))
+    for pod in objects("pods", "--all-namespaces"):
+        statuses = pod["status"].get("containerStatuses", [])
+        if not all(status["ready"] for status in statuses):
+            name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+            log = ["-n", namespace, "logs", name, "--all-containers", "--tail=30"]
+            with contextlib.suppress(E2EError):
+                parts.append(f"{namespace}/{name}:\n{kubectl(*log)}")
+    return "\n\n".join(parts)
