@@ -16,6 +16,7 @@ import pulumi_kaos
 from pulumi_kaos import DevPostgres, MemoryStore, ModelAPI
 from pulumi_kaos._settings import VARIABLES
 
+UV = (sys.executable, "-m", "uv")
 ROOT = Path(__file__).resolve().parents[2]
 COMPONENTS: list[type[pulumi.ComponentResource]] = [MemoryStore, ModelAPI, DevPostgres]
 
@@ -122,9 +123,23 @@ def test_the_plugins_folder_is_complete():
 def test_the_package_installs_alone(tmp_path: Path):
     environment = tmp_path / "venv"
     python = environment / "bin" / "python"
-    subprocess.run(["uv", "venv", "--quiet", "-p", sys.executable, environment], check=True)
     subprocess.run(
-        ["uv", "pip", "install", "--quiet", "--python", python, ROOT / "components"], check=True
+        [*UV, "venv", "--quiet", "-p", sys.executable, environment],
+        check=True,
+    )
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "uv",
+            "pip",
+            "install",
+            "--quiet",
+            "--python",
+            python,
+            ROOT / "components",
+        ],
+        check=True,
     )
     code = (
         "import importlib.metadata as m, pulumi_kaos, pulumi_kaos._settings as s, pathlib\n"
@@ -137,7 +152,17 @@ def test_the_package_installs_alone(tmp_path: Path):
 
 
 def test_the_wheel_carries_the_settings_as_a_file(tmp_path: Path):
-    command = ["uv", "build", "--quiet", "--wheel", "--out-dir", tmp_path, ROOT / "components"]
+    command = [
+        sys.executable,
+        "-m",
+        "uv",
+        "build",
+        "--quiet",
+        "--wheel",
+        "--out-dir",
+        tmp_path,
+        ROOT / "components",
+    ]
     subprocess.run(command, check=True)
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:

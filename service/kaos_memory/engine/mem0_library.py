@@ -8,9 +8,9 @@ import importlib
 import logging
 import os
 import shutil
-import sys
 import tempfile
 import threading
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -62,23 +62,26 @@ def new_memory(*, llm: Any, embedder: Any, store: Any, instructions: str) -> Any
 
 def _load() -> Any:
     with _loading:
-        name = "mem0.memory.main"
-        if name in sys.modules:
-            return sys.modules[name]
-        os.environ["MEM0_TELEMETRY"] = "False"  # read at import; else threads phone home
-        if not os.environ.get("MEM0_DIR"):
-            folder = tempfile.mkdtemp(prefix="mem0-")
-            atexit.register(shutil.rmtree, folder, ignore_errors=True)
-            os.environ["MEM0_DIR"] = folder
-        # Its log lines quote facts.
-        logging.getLogger("mem0").setLevel(logging.CRITICAL + 1)
-        try:
-            module = importlib.import_module(name)
-            languages: Any = importlib.import_module("mem0.utils.spacy_models")
-        except (OSError, ImportError) as error:
-            raise ModelError(
-                f"Mem0 cannot be loaded ({type(error).__name__}); make MEM0_DIR a writable folder"
-            ) from error
-        # Where spaCy is installed by chance, Mem0 would download a model and keep entities.
-        languages._load_failed_full = languages._load_failed_lemma = True  # noqa: SLF001
-        return module
+        return _prepared()
+
+
+@cache
+def _prepared() -> Any:
+    """Mem0's module, made harmless, also where somebody else imported it before."""
+    os.environ["MEM0_TELEMETRY"] = "False"  # read at import; else threads phone home
+    if not os.environ.get("MEM0_DIR"):
+        folder = tempfile.mkdtemp(prefix="mem0-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        os.environ["MEM0_DIR"] = folder
+    # Its log lines quote facts.
+    logging.getLogger("mem0").setLevel(logging.CRITICAL + 1)
+    try:
+        module = importlib.import_module("mem0.memory.main")
+        languages: Any = importlib.import_module("mem0.utils.spacy_models")
+    except (OSError, ImportError) as error:
+        raise ModelError(
+            f"Mem0 cannot be loaded ({type(error).__name__}); make MEM0_DIR a writable folder"
+        ) from error
+    # Where spaCy is installed by chance, Mem0 would download a model and keep entities.
+    languages._load_failed_full = languages._load_failed_lemma = True  # noqa: SLF001
+    return module
