@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
@@ -32,21 +31,6 @@ UNAVAILABLE = (
 
 _ACQUIRE_SECONDS = 5.0
 _STATEMENT_SECONDS = 30.0
-
-# One statement per transaction sets everything, all of it local to the transaction: it works
-# through a pooler, and nothing is left behind for the next user of the connection.
-_ENTER = """
-    SELECT set_config('search_path', $1, true), set_config('role', $2, true),
-           set_config('kaos.principal', $3, true), set_config('kaos.agent', $4, true)
-"""
-_ENTER_SHARED = f"""{_ENTER},
-    pg_advisory_xact_lock_shared($5), pg_advisory_xact_lock_shared($6),
-    pg_advisory_xact_lock_shared($7)
-"""
-_ENTER_EXCLUSIVE_BELOW_STORE = f"""{_ENTER},
-    pg_advisory_xact_lock_shared($5), pg_advisory_xact_lock($6)
-"""
-_ENTER_EXCLUSIVE_STORE = f"{_ENTER}, pg_advisory_xact_lock($5)"
 
 
 class Role(Enum):
@@ -99,64 +83,75 @@ class Database:
     @asynccontextmanager
     async def read(self, owners: Owners, role: Role = Role.REQUEST) -> AsyncGenerator[Connection]:
         """A read-only transaction that sees the rows of these owners."""
-        async with self._transaction(_ENTER, self._context(owners, role), readonly=True) as found:
-            yield found
+        begin = self._begin(role, _bound(owners.principal), _bound(owners.agent), readonly=True)
+        async with self._transaction(begin) as connection:
+            yield connection
 
     @asynccontextmanager
     async def anyone(self, role: Role) -> AsyncGenerator[Connection]:
         """A transaction without an owner: for due work, and for the store's own records."""
-        context = (self.schema.search_path, self._role(role), "", "")
-        async with self._transaction(_ENTER, context) as found:
-            yield found
+        async with self._transaction(self._begin(role, "", "")) as connection:
+            yield connection
 
     @asynccontextmanager
     async def change(self, principal: str, agent: str, role: Role) -> AsyncGenerator[Connection]:
         """A transaction that adds to one owner's memory. No erasure of it runs meanwhile."""
-        context = self._context(Owners(principal, agent), role)
-        locks = tuple(
-            self.schema.lock_key(subject.kind, subject.name)
-            for subject in subjects(principal, agent)
-        )
-        async with self._transaction(_ENTER_SHARED, (*context, *locks)) as found:
-            yield found
+        locks = [self._lock(subject, shared=True) for subject in subjects(principal, agent)]
+        begin = self._begin(role, _bound(principal), _bound(agent), locks)
+        async with self._transaction(begin) as connection:
+            yield connection
 
     @asynccontextmanager
     async def erasure(self, owners: Owners, subject: Subject) -> AsyncGenerator[Connection]:
         """A transaction that erases: it runs alone among all that add to these owners' memory."""
-        context = self._context(owners, Role.REQUEST)
-        key = self.schema.lock_key(subject.kind, subject.name)
-        if subject == STORE:
-            enter, locks = _ENTER_EXCLUSIVE_STORE, (key,)
-        else:
-            store = self.schema.lock_key(STORE.kind, STORE.name)
-            enter, locks = _ENTER_EXCLUSIVE_BELOW_STORE, (store, key)
-        async with self._transaction(enter, (*context, *locks)) as found:
-            yield found
+        locks = [] if subject == STORE else [self._lock(STORE, shared=True)]
+        locks.append(self._lock(subject, shared=False))
+        begin = self._begin(Role.REQUEST, _bound(owners.principal), _bound(owners.agent), locks)
+        async with self._transaction(begin) as connection:
+            yield connection
+
+    def _begin(
+        self,
+        role: Role,
+        principal: str,
+        agent: str,
+        locks: Sequence[str] = (),
+        *,
+        readonly: bool = False,
+    ) -> str:
+        """The statements that open a transaction, sent as one: a single trip to the server.
+
+        All settings are local to the transaction: it works through a pooler, and nothing is left
+        behind for the next user of the connection. Locks are taken in the order given.
+        """
+        name = self.schema.request_role if role is Role.REQUEST else self.schema.worker_role
+        settings = {
+            "search_path": self.schema.search_path,
+            "role": name,
+            "kaos.principal": principal,
+            "kaos.agent": agent,
+        }
+        calls = [f"set_config('{key}', {_literal(value)}, true)" for key, value in settings.items()]
+        mode = " READ ONLY" if readonly else ""
+        return f"BEGIN{mode}; SELECT {', '.join((*calls, *locks))}"
+
+    def _lock(self, subject: Subject, *, shared: bool) -> str:
+        function = "pg_advisory_xact_lock_shared" if shared else "pg_advisory_xact_lock"
+        return f"{function}({self.schema.lock_key(subject.kind, subject.name)})"
 
     @asynccontextmanager
-    async def _transaction(
-        self, enter: str, arguments: Sequence[Any], *, readonly: bool = False
-    ) -> AsyncGenerator[Connection]:
+    async def _transaction(self, begin: str) -> AsyncGenerator[Connection]:
         try:
-            async with (
-                self._pool.acquire(timeout=_ACQUIRE_SECONDS) as connection,
-                connection.transaction(readonly=readonly),
-            ):
-                await connection.fetchrow(enter, *arguments)
-                yield connection
+            async with self._pool.acquire(timeout=_ACQUIRE_SECONDS) as connection:
+                try:
+                    await connection.execute(begin)
+                    yield connection
+                    await connection.execute("COMMIT")
+                except BaseException:
+                    await _roll_back(connection)
+                    raise
         except UNAVAILABLE as error:
             raise StorageUnavailable(type(error).__name__) from error
-
-    def _context(self, owners: Owners, role: Role) -> tuple[str, str, str, str]:
-        return (
-            self.schema.search_path,
-            self._role(role),
-            _bound(owners.principal),
-            _bound(owners.agent),
-        )
-
-    def _role(self, role: Role) -> str:
-        return self.schema.request_role if role is Role.REQUEST else self.schema.worker_role
 
 
 class OnDatabase:
@@ -202,6 +197,22 @@ def where(owners: Owners, alias: str, first: int = 1) -> tuple[str, list[str]]:
 
 def _bound(name: str | None) -> str:
     return "*" if name is None else f"={name}"
+
+
+def _literal(text: str) -> str:
+    """A text as SQL that nothing in it can leave: its bytes, spelled out."""
+    return f"convert_from('\\x{text.encode().hex()}', 'UTF8')"
+
+
+async def _roll_back(connection: Connection) -> None:
+    """Leave the transaction, or, where that fails or is interrupted, the connection."""
+    if not connection.is_in_transaction():
+        return
+    try:
+        await connection.execute("ROLLBACK")
+    except BaseException:
+        connection.terminate()
+        raise
 
 
 async def _nothing_to_reset(_connection: asyncpg.Connection) -> None:
