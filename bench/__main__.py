@@ -67,7 +67,7 @@ def main(
 ) -> None:
     """Measure our service beside floors and the published kaos-memory; exit code 1 if missed."""
     plan = Plan(
-        effort=Effort(500, 0.7) if quick else Effort(2_000, 2.5),
+        effort=Effort(500, 0.7) if quick else Effort(2_000, 2.0),
         rounds=rounds or (3 if quick else 7),
         facts=facts or [1_000],
         sessions=sessions,

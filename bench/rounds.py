@@ -52,11 +52,6 @@ class Results:
             statistics.median(figures.rps for figures in rounds),
         )
 
-    def ratios(self, above: Key, below: Key, figure: Callable[[Figures], float]) -> list[float]:
-        """The quotient in every round: whatever slowed a round down slowed both."""
-        pairs = zip(self.rounds[above], self.rounds[below], strict=True)
-        return [figure(first) / figure(second) for first, second in pairs]
-
     def rows(self) -> list[dict[str, object]]:
         """The rows of `service.json`."""
         return [
