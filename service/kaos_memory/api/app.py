@@ -5,21 +5,18 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Annotated, Any
 
-import orjson
-from fastapi import Depends, FastAPI, Header
-from fastapi.responses import Response
-from pydantic import BaseModel
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse, Response
 
 from kaos_memory.api import problems
 from kaos_memory.api.limits import BodyLimit, Places
+from kaos_memory.api.operations import Operation, answer, mount
 from kaos_memory.authorization.decide import reach, writer
 from kaos_memory.contract import (
     Erasure,
     ForgetRequest,
     ForgetResponse,
-    Id,
     ListRequest,
     ListResponse,
     RecallRequest,
@@ -37,13 +34,6 @@ from kaos_memory.work.workers import Workers
 
 _REOPEN_SECONDS = 1.0
 _log = logging.getLogger(__name__)
-
-
-async def _caller(x_actor: Annotated[Id, Header()] = None) -> Caller:
-    return Caller(actor=x_actor)
-
-
-Called = Annotated[Caller, Depends(_caller)]
 
 
 @dataclass
@@ -83,7 +73,7 @@ def create_app(parts: Parts) -> FastAPI:
     app.add_middleware(BodyLimit)
     problems.install(app)
     _probes(app, parts)
-    _operations(app, parts)
+    mount(app, _operations(parts), Places(parts.settings.request_concurrency))
     return app
 
 
@@ -125,33 +115,26 @@ def _probes(app: FastAPI, parts: Parts) -> None:
                 reason = "the storage does not answer"
         state: bool | str = True if reason is None else reason
         body = {"ready": reason is None, "stores": {"short_term": state, "longterm": state}}
-        return _json(body, 200 if reason is None else 503)
+        return JSONResponse(body, 200 if reason is None else 503)
 
 
-def _operations(app: FastAPI, parts: Parts) -> None:
-    memory = parts.memory
-    places = Places(parts.settings.request_concurrency)
-
-    place = Depends(places.take)
+def _operations(parts: Parts) -> list[Operation]:
+    memory, settings = parts.memory, parts.settings
 
     def covered(scope: Scope, who: Caller) -> Reach:
-        return reach(scope, who, parts.settings.max_read_scope)
+        return reach(scope, who, settings.max_read_scope)
 
-    @app.post("/v1/recall", response_model=RecallResponse, dependencies=[place])
-    async def recall(body: RecallRequest, who: Called) -> Response:
-        """The context for a new turn."""
-        answer = await memory.recall(
+    async def recall(body: RecallRequest, who: Caller) -> Response:
+        found = await memory.recall(
             covered(body.scope, who),
             body.query,
             top_k=body.top_k,
             include=body.include,
             token_budget=body.short_term_token_budget,
         )
-        return _answer(answer)
+        return answer(found)
 
-    @app.post("/v1/list", response_model=ListResponse, dependencies=[place])
-    async def list_page(body: ListRequest, who: Called) -> Response:
-        """Everything at a scope, page by page."""
+    async def list_page(body: ListRequest, who: Caller) -> Response:
         page = await memory.list_page(
             covered(body.scope, who),
             include=body.include,
@@ -159,39 +142,46 @@ def _operations(app: FastAPI, parts: Parts) -> None:
             limit=body.limit,
             cursor=body.cursor,
         )
-        return _answer(ListResponse(**dict(page.answer), next_cursor=page.next_cursor))
+        return answer(ListResponse(**dict(page.answer), next_cursor=page.next_cursor))
 
-    @app.post("/v1/write", response_model=WriteResponse, dependencies=[place])
-    async def write(body: WriteRequest, who: Called) -> Response:
-        """Store turns: 202 where background work became due with them."""
+    async def write(body: WriteRequest, who: Caller) -> Response:
         written = await memory.write(
             writer(body.attribution, who),
             body.all_turns(),
             infer=body.infer,
             failure_mode=body.failure_mode,
         )
-        answer = WriteResponse(
+        shown = WriteResponse(
             accepted=written.stored, scheduled=written.scheduled, degraded=not written.stored
         )
-        return _answer(answer, 202 if written.scheduled else 200)
+        return answer(shown, 202 if written.scheduled else 200)
 
-    @app.post("/v1/forget", response_model=ForgetResponse, dependencies=[place])
-    async def forget(body: ForgetRequest, who: Called) -> Response:
-        """Erase a scope in every tier."""
+    async def forget(body: ForgetRequest, who: Caller) -> Response:
         receipt = await memory.forget(
             covered(body.scope, who), failure_mode=body.failure_mode, dry_run=body.dry_run
         )
-        return _answer(_forgotten(receipt, dry_run=body.dry_run))
+        return answer(_forgotten(receipt, dry_run=body.dry_run))
+
+    return [
+        Operation(
+            "/v1/recall", "The context for a new turn", RecallRequest, RecallResponse, recall
+        ),
+        Operation(
+            "/v1/list", "Everything at a scope, by pages", ListRequest, ListResponse, list_page
+        ),
+        Operation(
+            "/v1/write",
+            "Store turns; 202: work is due with them",
+            WriteRequest,
+            WriteResponse,
+            write,
+        ),
+        Operation(
+            "/v1/forget", "Erase a scope in every tier", ForgetRequest, ForgetResponse, forget
+        ),
+    ]
 
 
 def _forgotten(receipt: Erasure | None, *, dry_run: bool) -> ForgetResponse:
     gone = receipt is not None and not dry_run and receipt.residue == 0
     return ForgetResponse(forgotten=gone, degraded=not gone and not dry_run, receipt=receipt)
-
-
-def _answer(body: BaseModel, status: int = 200) -> Response:
-    return _json(body.model_dump(mode="json", exclude_none=True), status)
-
-
-def _json(body: dict[str, Any], status: int = 200) -> Response:
-    return Response(orjson.dumps(body), status, media_type="application/json")

@@ -1,7 +1,8 @@
 """How much one request, and all of them together, may take."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -18,13 +19,21 @@ class Places:
     def __init__(self, count: int) -> None:
         self._free = asyncio.Semaphore(count)
 
-    async def take(self) -> AsyncIterator[None]:
-        """Hold a place while the request is in work (a FastAPI dependency)."""
-        try:
-            async with asyncio.timeout(WAIT_SECONDS):
-                await self._free.acquire()
-        except TimeoutError:
-            raise Overloaded from None
+    @asynccontextmanager
+    async def held(self) -> AsyncGenerator[None]:
+        """Hold a place while a request is in work.
+
+        Raises:
+            Overloaded: none became free in time.
+        """
+        if self._free.locked():
+            try:
+                async with asyncio.timeout(WAIT_SECONDS):
+                    await self._free.acquire()
+            except TimeoutError:
+                raise Overloaded from None
+        else:
+            await self._free.acquire()  # at once, and without the cost of a timer
         try:
             yield
         finally:
@@ -56,14 +65,11 @@ class BodyLimit:
                 raise _TooLarge
             return message
 
-        async def unless_too_large(message: Message) -> None:
-            # The application reports that it could not read the body; this says why.
-            if received <= MAX_BODY_BYTES:
-                await send(message)
-            elif message["type"] == "http.response.start":
-                await _too_large(scope, receive, send)
-
-        await self._app(scope, limited, unless_too_large)
+        try:
+            await self._app(scope, limited, send)
+        except _TooLarge:
+            # Operations read the whole body before they answer, so nothing was sent yet.
+            await _too_large(scope, receive, send)
 
 
 class _TooLarge(Exception):

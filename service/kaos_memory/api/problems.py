@@ -5,7 +5,6 @@ from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
@@ -14,6 +13,14 @@ from kaos_memory.storage.protocol import InvalidCursor, StorageUnavailable
 
 RETRY_AFTER_SECONDS = 2
 """What callers are told to wait when the service cannot work now."""
+
+
+class InvalidRequest(Exception):
+    """Fields that break rules, as pydantic finds them."""
+
+    def __init__(self, findings: Sequence[Mapping[str, Any]]) -> None:
+        self.findings = findings
+        super().__init__()
 
 
 class Overloaded(Exception):
@@ -38,14 +45,14 @@ def problem(
     )
 
 
-def invalid(error: RequestValidationError) -> Response:
+def invalid(findings: Sequence[Mapping[str, Any]]) -> Response:
     """422 with each field that breaks a bound; what was sent is not repeated."""
     errors = [
         {
             "field": _field(finding),
             "message": _sentence(finding),
         }
-        for finding in error.errors()
+        for finding in findings
     ]
     detail = "; ".join(f"{each['field']}: {each['message']}" for each in errors[:5])
     return problem(422, "Unprocessable Content", detail, errors=errors[:20])
@@ -79,44 +86,8 @@ def _kind(value: object) -> str:
 
 def install(app: FastAPI) -> None:
     """Map what the inner layers raise onto answers."""
-
-    async def on_invalid(_request: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for it
-        return invalid(error)
-
-    async def on_denied(request: Request, error: Exception) -> Response:
-        return JSONResponse(_refused(request) | {"error": str(error)}, status_code=403)
-
-    async def on_incomplete(request: Request, error: Exception) -> Response:
-        return JSONResponse(_refused(request) | {"error": str(error)}, status_code=400)
-
-    async def on_missing_session(_request: Request, _error: Exception) -> Response:
-        return field_problem("attribution.session_id", "must name the session of the turns")
-
-    async def on_cursor(_request: Request, _error: Exception) -> Response:
-        return field_problem("cursor", "is not one that a page returned; leave it out to begin")
-
-    async def on_unavailable(_request: Request, _error: Exception) -> Response:
-        return unavailable("the storage cannot be reached; nothing was changed")
-
-    async def on_overloaded(_request: Request, _error: Exception) -> Response:
-        return unavailable("too many requests are in work; nothing was changed")
-
-    async def on_http(_request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
-        if error.status_code == 400:  # FastAPI's answer to bytes that it cannot parse
-            return field_problem("body", "must be a JSON object in UTF-8, nested moderately")
-        title = HTTPStatus(error.status_code).phrase
-        return problem(error.status_code, title, title, headers=error.headers)
-
-    app.add_exception_handler(HTTPException, on_http)
-    app.add_exception_handler(RequestValidationError, on_invalid)
-    app.add_exception_handler(Denied, on_denied)
-    app.add_exception_handler(Incomplete, on_incomplete)
-    app.add_exception_handler(MissingSession, on_missing_session)
-    app.add_exception_handler(InvalidCursor, on_cursor)
-    app.add_exception_handler(StorageUnavailable, on_unavailable)
-    app.add_exception_handler(Overloaded, on_overloaded)
+    for kind, handler in _HANDLERS.items():
+        app.add_exception_handler(kind, handler)
 
 
 def field_problem(field: str, message: str) -> Response:
@@ -129,6 +100,52 @@ def unavailable(detail: str) -> Response:
     """503 with the wait that callers should keep to."""
     headers = {"Retry-After": str(RETRY_AFTER_SECONDS)}
     return problem(503, "Service Unavailable", detail, headers=headers)
+
+
+async def _on_invalid(_request: Request, error: Exception) -> Response:
+    return invalid(getattr(error, "findings", ()))
+
+
+async def _on_http(_request: Request, error: Exception) -> Response:
+    status = getattr(error, "status_code", 500)
+    title = HTTPStatus(status).phrase
+    return problem(status, title, title, headers=getattr(error, "headers", None))
+
+
+async def _on_denied(request: Request, error: Exception) -> Response:
+    return JSONResponse(_refused(request) | {"error": str(error)}, status_code=403)
+
+
+async def _on_incomplete(request: Request, error: Exception) -> Response:
+    return JSONResponse(_refused(request) | {"error": str(error)}, status_code=400)
+
+
+async def _on_missing_session(_request: Request, _error: Exception) -> Response:
+    return field_problem("attribution.session_id", "must name the session of the turns")
+
+
+async def _on_cursor(_request: Request, _error: Exception) -> Response:
+    return field_problem("cursor", "is not one that a page returned; leave it out to begin")
+
+
+async def _on_unavailable(_request: Request, _error: Exception) -> Response:
+    return unavailable("the storage cannot be reached; nothing was changed")
+
+
+async def _on_overloaded(_request: Request, _error: Exception) -> Response:
+    return unavailable("too many requests are in work; nothing was changed")
+
+
+_HANDLERS = {
+    InvalidRequest: _on_invalid,
+    HTTPException: _on_http,
+    Denied: _on_denied,
+    Incomplete: _on_incomplete,
+    MissingSession: _on_missing_session,
+    InvalidCursor: _on_cursor,
+    StorageUnavailable: _on_unavailable,
+    Overloaded: _on_overloaded,
+}
 
 
 def _refused(request: Request) -> dict[str, bool]:

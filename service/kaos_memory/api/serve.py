@@ -16,6 +16,7 @@ from kaos_memory.memory import Memory
 from kaos_memory.settings import ServiceSettings, SettingsError, from_environment
 from kaos_memory.storage.postgres.schema import StoreIdentity, prompt_hash
 from kaos_memory.storage.postgres.storage import PostgresStorage
+from kaos_memory.telemetry import logs
 from kaos_memory.tiers.window import Compaction
 from kaos_memory.work.workers import Workers
 
@@ -26,8 +27,7 @@ _COMMIT_SECONDS = 15.0
 
 def main() -> None:
     """Serve one store until SIGTERM. Exit code 2 where settings break rules."""
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs each call of a model
+    logs.set_up()
     try:
         settings = from_environment(os.environ)
         parts = build(settings)
@@ -40,6 +40,8 @@ def main() -> None:
         host=settings.server.host,
         port=settings.server.port,
         access_log=False,
+        proxy_headers=False,
+        server_header=False,
         log_config=None,
         timeout_graceful_shutdown=settings.server.drain_seconds // 2,
     )
@@ -90,7 +92,7 @@ def build(settings: ServiceSettings) -> Parts:
     )
     memory = Memory(settings, storage, queries, count_tokens, workers.wake)
     if settings.auth.mode == "disabled":
-        logging.getLogger(__name__).warning("auth_disabled: names in requests are believed")
+        logging.getLogger(__name__).warning("auth_disabled")
     closing = (queries.aclose, embedder.aclose, summariser.aclose, extractor.aclose)
     return Parts(settings, storage, memory, workers, warm_up, closing)
 

@@ -1,10 +1,13 @@
 """While the database is away: honest answers, and recovery without a restart."""
 
-from collections.abc import Iterator
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from kaos_dev.embedded_postgres import EmbeddedPostgres
+from kaos_memory.storage.postgres.schema import StoreIdentity, prepare
 
 from ..conftest import OWNER, PASSWORD
 from .conftest import Service, ServiceFactory
@@ -80,8 +83,6 @@ async def test_a_store_that_points_at_anothers_schema_is_not_ready_and_says_what
     start: ServiceFactory, own_postgres: EmbeddedPostgres
 ):
     to = own_postgres.dsn("outage", OWNER)
-    from kaos_memory.storage.postgres.schema import StoreIdentity, prepare  # noqa: PLC0415
-
     await prepare(to, "kaos_memory", StoreIdentity("another", "embedder", 8))
     async with start(to=to) as service:
 
@@ -102,8 +103,6 @@ async def test_more_requests_than_places_wait_and_then_are_refused(
     async with start(request_concurrency=1) as service:
         await service.until(lambda: ready(service))
         service.model.slow.clear()
-        import asyncio  # noqa: PLC0415
-
         body = {"scope": scope("user", principal="alice"), "query": "tea"}
         answers = await asyncio.gather(*(service.post("recall", body) for _ in range(3)))
         service.model.slow.set()
@@ -111,3 +110,32 @@ async def test_more_requests_than_places_wait_and_then_are_refused(
     refused = next(answer for answer in answers if answer.status_code == 503)
     assert "Retry-After" in refused.headers
     assert next(a for a in answers if a.status_code == 200).json()["degraded"] is True
+
+
+async def test_a_slow_sender_takes_no_place(start: ServiceFactory):
+    async with start(request_concurrency=1) as service:
+        await service.until(lambda: ready(service))
+        sent = asyncio.Event()
+        body = json.dumps({"scope": {"level": "store"}, "query": ""}).encode()
+
+        async def slowly() -> AsyncIterator[bytes]:
+            yield body[:5]
+            await sent.wait()
+            yield body[5:]
+
+        slow = asyncio.create_task(service.client.post("/v1/recall", content=slowly()))
+        answer = await service.recall({"level": "store"})
+        assert answer["degraded"] is False
+        sent.set()
+        assert (await slow).status_code == 200
+
+
+async def test_the_openapi_document_describes_every_operation(start: ServiceFactory):
+    async with start() as service:
+        document = (await service.client.get("/openapi.json")).json()
+    assert set(document["paths"]) == {
+        *("/healthz", "/readyz", "/v1/recall", "/v1/list", "/v1/write", "/v1/forget")
+    }
+    body = document["paths"]["/v1/write"]["post"]["requestBody"]["content"]["application/json"]
+    name = body["schema"]["$ref"].rpartition("/")[2]
+    assert "attribution" in document["components"]["schemas"][name]["properties"]

@@ -18,7 +18,7 @@ from .driving import embedding
 
 ONE = Owners("user-7", "agent", "session")
 OF_AGENT = Owners("user-7", "agent-1")
-QUESTION = facts.vector(embedding(1))
+QUESTION = embedding(1)
 
 
 async def plan(

@@ -27,8 +27,12 @@ UNAVAILABLE = (
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidCatalogNameError,
     asyncpg.ReadOnlySQLTransactionError,
+    # Another replica migrated the schema: statements are prepared anew the next time.
+    asyncpg.InvalidCachedStatementError,
 )
 
+_STATEMENTS = 100
+"""More than there are, so that none is prepared twice."""
 _ACQUIRE_SECONDS = 5.0
 _STATEMENT_SECONDS = 30.0
 
@@ -60,12 +64,16 @@ class Database:
 
     @classmethod
     async def connect(cls, dsn: str, schema: Schema, most: int) -> "Database":
-        """Open a pool of at most `most` connections; they are made when first needed."""
+        """Open a pool of at most `most` connections; they are made when first needed.
+
+        Statements are prepared once per connection, unless a pooler is between: there the next
+        transaction may run on another connection, which does not know them.
+        """
         pool = await asyncpg.create_pool(
             dsn,
             min_size=1,
             max_size=most,
-            statement_cache_size=0,
+            statement_cache_size=0 if schema.pooled else _STATEMENTS,
             timeout=_ACQUIRE_SECONDS,
             command_timeout=_STATEMENT_SECONDS,
             reset=_nothing_to_reset,

@@ -17,10 +17,12 @@ from kaos_memory.tiers.reach import Owners
 _FACT = "f.id, f.principal, f.agent, f.session, f.text, f.hash, f.created_at, f.updated_at"
 
 # The condition stands twice so that the join too is planned for the owner's partition alone.
+# The question is converted once, in a subquery: a plan for any question would do it per row.
 # The owner's rows are few, so all of them are compared: recall is 1.0 by construction.
 _NEAREST = f"""
     WITH compared AS MATERIALIZED (
-        SELECT id, principal, hash, created_at, embedding <=> $1::text::halfvec AS distance
+        SELECT id, principal, hash, created_at,
+               embedding <=> (SELECT $1::real[]::halfvec) AS distance
         FROM facts f WHERE {{condition}}
     ), nearest AS (
         SELECT * FROM (
@@ -47,9 +49,9 @@ _PAGE = f"""
     ORDER BY f.created_at, f.id LIMIT $3
 """
 _NEIGHBOURS = """
-    SELECT f.id, f.text, f.hash, 1 - (f.embedding <=> $1::text::halfvec) AS score
+    SELECT f.id, f.text, f.hash, 1 - (f.embedding <=> (SELECT $1::real[]::halfvec)) AS score
     FROM facts f WHERE f.principal = $2 AND f.agent = $3
-    ORDER BY f.embedding <=> $1::text::halfvec LIMIT $4
+    ORDER BY score DESC LIMIT $4
 """
 _BEFORE_ALL = (datetime.fromisoformat("0001-01-02T00:00:00+00:00"), UUID(int=0))
 
@@ -66,7 +68,7 @@ class Facts(OnDatabase):
         async with self._db.read(owners) as connection:
             rows = await connection.fetch(
                 _NEAREST.replace("{condition}", condition),
-                vector(embedding),
+                embedding,
                 farthest,
                 most,
                 *arguments,
@@ -101,7 +103,7 @@ class Facts(OnDatabase):
         """The facts of an owner's principal and agent nearest to an embedding."""
         async with self._db.read(Owners(owner.principal, owner.agent), Role.WORKER) as connection:
             rows = await connection.fetch(
-                _NEIGHBOURS, vector(embedding), owner.principal, owner.agent, most
+                _NEIGHBOURS, embedding, owner.principal, owner.agent, most
             )
         return [
             Neighbour(id=str(row["id"]), text=row["text"], hash=row["hash"], score=row["score"])

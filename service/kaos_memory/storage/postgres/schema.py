@@ -37,6 +37,8 @@ class Schema:
     worker_role: str
     search_path: str
     erasure_key: bytes
+    pooled: bool
+    """Whether a pooler is between this process and the server."""
 
     def lock_key(self, kind: str, name: str) -> int:
         """The advisory lock of a store, an agent or a principal, as PostgreSQL's bigint."""
@@ -82,9 +84,16 @@ async def prepare(dsn: str, collection: str, identity: StoreIdentity) -> Schema:
             worker_role=roles[1],
             search_path=search_path,
             erasure_key=bytes.fromhex(meta["erasure_key"]),
+            pooled=await _is_pooled(connection),
         )
     finally:
         await connection.close(timeout=5)
+
+
+async def _is_pooled(connection: asyncpg.Connection) -> bool:
+    """Whether the process that answers is another than the one that was connected to."""
+    answering = await connection.fetchval("SELECT pg_backend_pid()")
+    return answering != connection.get_server_pid()
 
 
 async def _serialise(connection: asyncpg.Connection, collection: str) -> None:

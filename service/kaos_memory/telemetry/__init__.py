@@ -1,0 +1,1 @@
+"""What operators see: logs. They hold no memory content, no token, no DSN."""
