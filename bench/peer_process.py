@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import Self
 
 from bench.processes import ModelEndpoint, stop, wait_until_answered
+from kaos_dev import peer
 from kaos_dev.service_process import free_port
-from tests.conformance import peer
 
 # It downloads tiktoken's table when it is imported, unless this folder of litellm's wheel is the
 # cache; so the wheel is installed beside it, without its dependencies.

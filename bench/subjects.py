@@ -21,9 +21,9 @@ from bench.known_facts import EMBEDDING_MODEL, KnownFacts
 from bench.load import Address
 from bench.peer_process import PeerProcess
 from bench.processes import ModelEndpoint
+from kaos_dev import peer
 from kaos_dev.embedded_postgres import EmbeddedPostgres
 from kaos_dev.service_process import ServiceProcess
-from tests.conformance import peer
 
 CHAT_MODEL = "gpt-4o-mini"
 WRITTEN = "written-"

@@ -13,9 +13,8 @@ import pytest
 
 from kaos_dev.embedded_postgres import EmbeddedPostgres
 from kaos_dev.model_server import CHAT_MODEL, ModelServer
+from kaos_dev.peer import CLIENT, environment, find_python
 from kaos_dev.service_process import ServiceProcess
-
-from .peer import CLIENT, environment, find_python
 
 SCRIPT = Path(__file__).with_name("published_client.py")
 
