@@ -70,12 +70,27 @@ def _http_url(value: str) -> str:
     return value.rstrip("/")
 
 
+def _not_reserved(value: str) -> str:
+    if value in {"public", "information_schema"} or value.startswith("pg_"):
+        raise ValueError("must not be a schema that PostgreSQL has already")
+    return value
+
+
+def _postgres_url(value: SecretStr) -> SecretStr:
+    if not re.match(r"postgres(ql)?://\S", value.get_secret_value().strip()):
+        raise ValueError("must be a URL postgresql://user:password@host:port/database")
+    return SecretStr(value.get_secret_value().strip())
+
+
 Whole = Annotated[int, BeforeValidator(_not_boolean)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^\S(.*\S)?$")]
 Prompt = Annotated[str, StringConstraints(max_length=32_768)]
 Url = Annotated[str, StringConstraints(max_length=2_048), AfterValidator(_http_url)]
-Collection = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+Collection = Annotated[
+    str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$"), AfterValidator(_not_reserved)
+]
 """Names a PostgreSQL schema and, with suffixes, its roles: lower case, 40 characters at most."""
+Dsn = Annotated[SecretStr, AfterValidator(_postgres_url)]
 
 
 class Settings(BaseModel):
@@ -100,7 +115,7 @@ class ExternalStorage(Settings):
     """PostgreSQL with pgvector, shared by all replicas."""
 
     provider: Annotated[Literal["pgvector"], Env("EXTERNAL_PROVIDER")] = "pgvector"
-    dsn: Annotated[SecretStr, Env("EXTERNAL_DSN")]
+    dsn: Annotated[Dsn, Env("EXTERNAL_DSN")]
     embedding_dims: Annotated[Whole, Env("EXTERNAL_DIMS"), Field(ge=1, le=4_000)] = 1_536
     """Vector dimensions. pgvector indexes half-precision vectors of up to 4,000."""
     collection: Annotated[Collection, Env("EXTERNAL_COLLECTION")] = "kaos_memory"

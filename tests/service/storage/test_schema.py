@@ -101,6 +101,19 @@ async def test_an_unreachable_database_is_unavailable(make_storage: StorageFacto
         await make_storage(to="postgresql://kaos:x@127.0.0.1:1/kaos").open()
 
 
+@pytest.mark.parametrize(
+    "to",
+    ["postgresql://kaos:p#ss@db/kaos", "postgresql://kaos:p/ss@db/kaos", "postgresql://k:x@db:y/z"],
+)
+async def test_a_dsn_that_cannot_be_understood_is_refused_without_quoting_it(
+    make_storage: StorageFactory, to: str
+):
+    with pytest.raises((StorageMisconfigured, StorageUnavailable)) as caught:
+        await make_storage(to=to).open()
+    assert "ss@" not in str(caught.value)
+    assert caught.value.__cause__ is None or isinstance(caught.value, StorageUnavailable)
+
+
 async def test_the_largest_vectors_fit(make_storage: StorageFactory, empty_dsn: str):
     storage = make_storage(to=empty_dsn, dims=4_000)
     await storage.open()

@@ -52,7 +52,15 @@ class Schema:
 
 async def connect(dsn: str) -> asyncpg.Connection:
     """Connect without a statement cache, so that a pooler in transaction mode can be between."""
-    return await asyncpg.connect(dsn, statement_cache_size=0, timeout=5)
+    try:
+        return await asyncpg.connect(dsn, statement_cache_size=0, timeout=5)
+    except ValueError:
+        # Its message quotes the DSN.
+        raise StorageMisconfigured(
+            "storage.external.dsn cannot be understood; write it as "
+            "postgresql://user:password@host:port/database, with special characters in the user "
+            "and the password percent-encoded"
+        ) from None
 
 
 async def prepare(dsn: str, collection: str, identity: StoreIdentity) -> Schema:
