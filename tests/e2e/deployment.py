@@ -7,13 +7,14 @@ from typing import Any
 
 import yaml
 
+from kaos_dev.conversations import locomo_path
 from tests.e2e import models
 from tests.e2e.cluster import environment
 from tests.e2e.failure import E2EError
 from tests.e2e.target import REPOSITORY, Images
 
 STACK = "dev"
-WINDOW_TOKENS = 256
+WINDOW_TOKENS = 256 if locomo_path().exists() else 64
 """The first tenant's window: so small that every session of the conversation overflows it."""
 
 _SECONDS = 600

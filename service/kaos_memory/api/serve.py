@@ -1,6 +1,7 @@
 """The process: settings from the environment, parts put together, a server that drains."""
 
 import logging
+import math
 import os
 import sys
 from datetime import timedelta
@@ -43,7 +44,7 @@ def main() -> None:
         proxy_headers=False,
         server_header=False,
         log_config=None,
-        timeout_graceful_shutdown=settings.server.drain_seconds // 2,
+        timeout_graceful_shutdown=math.ceil(settings.server.drain_seconds / 2),
     )
 
 
