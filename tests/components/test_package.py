@@ -151,22 +151,19 @@ def test_the_package_installs_alone(tmp_path: Path):
     subprocess.run([python, "-c", code], check=True, cwd=tmp_path)
 
 
-def test_the_wheel_carries_the_settings_as_a_file(tmp_path: Path):
-    command = [
-        sys.executable,
-        "-m",
-        "uv",
-        "build",
-        "--quiet",
-        "--wheel",
-        "--out-dir",
-        tmp_path,
-        ROOT / "components",
-    ]
+def carried(wheel: Path) -> tuple[bytes, list[str]]:
+    """Return the settings in the wheel and the names of its files."""
+    with zipfile.ZipFile(wheel) as archive:
+        return archive.read("pulumi_kaos/_settings.py"), archive.namelist()
+
+
+# Without options uv builds the sdist, and the wheel from the unpacked sdist.
+@pytest.mark.parametrize("options", [["--wheel"], []], ids=["direct", "through the sdist"])
+def test_the_wheel_carries_the_settings_as_a_file(tmp_path: Path, options: list[str]):
+    command = [*UV, "build", "--quiet", *options, "--out-dir", tmp_path, ROOT / "components"]
     subprocess.run(command, check=True)
     (wheel,) = tmp_path.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        carried = archive.read("pulumi_kaos/_settings.py")
-        names = archive.namelist()
-    assert carried == (ROOT / "service" / "kaos_memory" / "settings.py").read_bytes()
+    settings, names = carried(wheel)
+    assert settings == (ROOT / "service" / "kaos_memory" / "settings.py").read_bytes()
     assert not [n for n in names if n.startswith("kaos_memory/")]
+    assert len(list(tmp_path.glob("*.tar.gz"))) == (0 if options else 1)
