@@ -8,6 +8,7 @@ CACHE := $(or $(KAOS_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kaos)
 UV := $(or $(shell command -v uv),$(CACHE)/uv/bin/uv)
 RUN := .venv/bin
 STACK ?= dev
+PORT ?= 8080
 
 .PHONY: help
 help:  ## List all tasks
@@ -35,8 +36,8 @@ demo: .venv/.synced  ## Play a conversation through the whole chain, without a c
 	@$(RUN)/python -m kaos_dev.demo demo
 
 .PHONY: dev
-dev: .venv/.synced  ## Keep the demo's store running for work on the service
-	@$(RUN)/python -m kaos_dev.demo dev
+dev: .venv/.synced  ## Keep the demo's store running on PORT (8080) for work on the service
+	@$(RUN)/python -m kaos_dev.demo dev --port "$(PORT)"
 
 .PHONY: image
 image: .venv/.synced  ## Build the service's image, push it to REGISTRY, pin it in stack STACK

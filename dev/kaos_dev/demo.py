@@ -2,9 +2,13 @@
 
 import asyncio
 import json
+import signal
 import tempfile
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 import httpx
@@ -14,7 +18,10 @@ from rich.panel import Panel
 from rich.table import Table
 
 from kaos_dev.conversations import SUPPORT
-from kaos_dev.environment import BUNDLED_MODELS, Environment, running
+from kaos_dev.embedded_postgres import EmbeddedPostgresError
+from kaos_dev.environment import Environment, running
+from kaos_dev.model_endpoint import VARIABLES, ModelEndpointError
+from kaos_dev.service_process import PortInUseError, ServiceFailedError
 
 _AGENT = "kaos://agent/demo/support-assistant"
 _ALICE = {"principal": "alice", "agent_client_id": _AGENT, "session_id": SUPPORT.id}
@@ -22,10 +29,32 @@ _BOB = {"principal": "bob", "agent_client_id": _AGENT, "session_id": SUPPORT.id}
 _QUESTION = "Why did the export fail?"
 _BACKGROUND_SECONDS = 60.0
 
+_MODELS = f"Models: {VARIABLES} name an OpenAI-compatible endpoint; without, a bundled one answers."
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-@app.command()
+class DemoFailedError(Exception):
+    """What the demo shows did not come about."""
+
+
+@app.callback()
+def _exit_in_order_when_told_to_end() -> None:  # pyright: ignore[reportUnusedFunction]
+    """The whole chain on this machine, without a cluster."""
+    for number in _ENDING:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under `nohup`
+            signal.signal(number, _exit)
+
+
+def _exit(number: int, _frame: FrameType | None) -> None:
+    """End what was started, on the way out; a second signal must not cut that short."""
+    for other in _ENDING:
+        signal.signal(other, signal.SIG_IGN)
+    raise SystemExit(128 + number)
+
+
+@app.command(epilog=_MODELS)
 def demo(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object only.")] = False,
@@ -33,25 +62,28 @@ def demo(
     """Play a support conversation and show the three tiers before and after."""
     console = Console(stderr=as_json, quiet=as_json)
     started = time.monotonic()
-    with _folder() as folder, running(Path(folder), lambda step: _step(console, step)) as found:
+    with (
+        _errors_in_one_line(as_json=as_json),
+        _folder() as folder,
+        running(Path(folder), lambda step: _step(console, step)) as found,
+    ):
         _say_which_models(console, found)
-        result = asyncio.run(_play(console, found.service.url))
+        result = asyncio.run(_play(console, found))
     result["seconds"] = round(time.monotonic() - started, 1)
     if as_json:
         typer.echo(json.dumps(result, indent=2))
     else:
         console.print(f"\nDone in {result['seconds']} s. Next: `make dev`, or the README.")
-    if not result["passed"]:
-        raise typer.Exit(1)
 
 
-@app.command()
+@app.command(epilog=_MODELS)
 def dev(
-    port: Annotated[int, typer.Option(help="Where the service listens.")] = 8080,
+    port: Annotated[int, typer.Option(min=1, max=65_535, help="Where the service listens.")] = 8080,
 ) -> None:
     """Keep a store running for work on the service; Ctrl-C ends it."""
     console = Console()
     with (
+        _errors_in_one_line(),
         _folder() as folder,
         running(Path(folder), lambda step: _step(console, step), port) as found,
     ):
@@ -72,6 +104,25 @@ def dev(
             console.print("\nEnding.")
 
 
+@contextmanager
+def _errors_in_one_line(*, as_json: bool = False) -> Generator[None]:
+    """Say what went wrong and exit with 1, without a traceback of ours."""
+    try:
+        yield
+    except (
+        DemoFailedError,
+        EmbeddedPostgresError,
+        ModelEndpointError,
+        ServiceFailedError,
+    ) as error:
+        remedy = "; choose another: make dev PORT=..." if isinstance(error, PortInUseError) else ""
+        if as_json:
+            typer.echo(json.dumps({"passed": False, "error": f"{error}{remedy}"}))
+        else:
+            typer.secho(f"error: {error}{remedy}", fg="red", err=True)
+        raise typer.Exit(1) from None
+
+
 def _folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="kaos-demo-")
 
@@ -81,12 +132,11 @@ def _step(console: Console, step: str) -> None:
 
 
 def _say_which_models(console: Console, found: Environment) -> None:
-    if found.models.bundled:
-        console.print(f"[dim]  No OPENAI_BASE_URL is set: {BUNDLED_MODELS}.[/dim]")
+    console.print(f"  {found.models}", style="dim", markup=False)
 
 
-async def _play(console: Console, url: str) -> dict[str, Any]:
-    async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+async def _play(console: Console, found: Environment) -> dict[str, Any]:
+    async with httpx.AsyncClient(base_url=found.service.url, timeout=30) as client:
         before = await _recall(client, _ALICE)
         _show(console, "Before the conversation", before)
         console.print("\n[bold]Alice talks to the support assistant[/bold]")
@@ -95,7 +145,8 @@ async def _play(console: Console, url: str) -> dict[str, Any]:
             turns = [{"role": role, "content": content}]
             answer = await client.post("/v1/write", json={"attribution": _ALICE, "turns": turns})
             answer.raise_for_status()
-        after = await _settled(client)
+        await _settled(found)
+        after = await _recall(client, _ALICE)
         _show(console, "After it, as the assistant recalls it for Alice", after)
         other = await _recall(client, _BOB)
         _show(console, "The same question, agent and session id, asked by Bob", other)
@@ -108,17 +159,20 @@ async def _play(console: Console, url: str) -> dict[str, Any]:
             f"{receipt.get('residue')} rows left; receipt {receipt.get('id')}"
         )
         gone = await _recall(client, _ALICE)
-    passed = bool(
-        _is_empty(before)
-        and after["short_term"]["window"]
-        and after["medium_term"]["summary"]
-        and after["long_term"]["facts"]
-        and _is_empty(other)
-        and forgotten["forgotten"]
-        and _is_empty(gone)
-    )
+    shown = {
+        "nothing before the conversation": _is_empty(before),
+        "turns in the window": after["short_term"]["window"],
+        "a digest": after["medium_term"]["summary"],
+        "facts": after["long_term"]["facts"],
+        "nothing for Bob": _is_empty(other),
+        "a receipt": forgotten["forgotten"],
+        "nothing after it": _is_empty(gone),
+    }
+    missing = [what for what, there in shown.items() if not there]
+    if missing:
+        raise DemoFailedError(f"the demo did not show {', '.join(missing)}")
     return {
-        "passed": passed,
+        "passed": True,
         "before": before,
         "after": after,
         "bob": other,
@@ -134,19 +188,19 @@ async def _recall(client: httpx.AsyncClient, who: dict[str, str]) -> dict[str, A
     return answer.json()
 
 
-async def _settled(client: httpx.AsyncClient) -> dict[str, Any]:
-    """The recall once background work has filled every tier, or what there is in the end."""
+async def _settled(found: Environment) -> None:
+    """Wait until background work has filled every tier."""
     deadline = time.monotonic() + _BACKGROUND_SECONDS
-    known = -1
     while True:
-        found = await _recall(client, _ALICE)
-        facts = len(found["long_term"]["facts"])
-        if found["medium_term"]["summary"] and 0 < facts == known:
-            return found
+        work = await asyncio.to_thread(found.background_work)
+        if work.failure is not None:
+            advice = "" if found.models.bundled else f"; check {VARIABLES}"
+            raise DemoFailedError(f"background work fails: {work.failure}{advice}")
+        if work.pending == 0:
+            return
         if time.monotonic() > deadline:
-            return found
-        known = facts
-        await asyncio.sleep(0.5)
+            raise DemoFailedError(f"background work takes more than {_BACKGROUND_SECONDS:g} s")
+        await asyncio.sleep(0.2)
 
 
 def _is_empty(answer: dict[str, Any]) -> bool:

@@ -5,7 +5,6 @@ process then gets exactly the environment that a kubelet would give the rendered
 the cluster's hosts replaced by loopback addresses.
 """
 
-import os
 from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -14,24 +13,30 @@ from urllib.parse import unquote, urlsplit
 
 from kaos_dev.embedded_postgres import EmbeddedPostgres
 from kaos_dev.kubelet import loopback
-from kaos_dev.model_server import ModelServer
-from kaos_dev.model_server.models import CHAT_MODEL, EMBEDDING_MODEL
+from kaos_dev.model_endpoint import ModelEndpoint, model_endpoint
 from kaos_dev.render import render
-from kaos_dev.service_process import ServiceProcess
+from kaos_dev.service_process import ServiceProcess, require_free_port
 
 STACK = "stacks/Pulumi.demo.yaml"
 _STORE = "memorystore-support"
 _LIBRARIES = ("MEM0_DIR",)
 """Variables of the container that are paths in it; outside they lie in the demo's folder."""
+_HOPELESS_ATTEMPTS = 3
+"""After so many the reason is told. An endpoint's refusal is retried for ever: it may pass."""
+_WORK = f"""
+    SELECT count(*),
+        min(last_error) FILTER (WHERE lease IS NULL AND (dead OR attempts >= {_HOPELESS_ATTEMPTS}))
+    FROM kaos_memory.work
+"""  # noqa: S608 - a constant
 
 
 @dataclass(frozen=True)
-class ModelEndpoint:
-    """Where the models answer."""
+class BackgroundWork:
+    """What the service has yet to do."""
 
-    url: str
-    api_key: str
-    bundled: bool
+    pending: int
+    failure: str | None
+    """Why some of it fails again and again."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,11 @@ class Environment:
     models: ModelEndpoint
     postgres: EmbeddedPostgres
     database: str
+
+    def background_work(self) -> BackgroundWork:
+        """Look into the service's table of work, past its row-level security."""
+        pending, _, failure = self.postgres.execute(_WORK, self.database).partition("|")
+        return BackgroundWork(int(pending), failure or None)
 
 
 @contextmanager
@@ -54,11 +64,17 @@ def running(
         folder: For the service's log and the files of its libraries.
         progress: Told each step as it begins.
         port: The service's; omitted, a free one.
+
+    Raises:
+        PortInUseError: somebody else listens on the port.
+        ModelEndpointError: the user's endpoint does not do.
     """
+    if port is not None:
+        require_free_port(port)
     with ExitStack() as stack:
+        models = stack.enter_context(model_endpoint(progress))
         progress("Starting PostgreSQL with pgvector")
         postgres = stack.enter_context(EmbeddedPostgres())
-        models = stack.enter_context(_models(progress))
         progress(f"Rendering {STACK}")
         environment = _rendered(models)
         database = _create_database(postgres, environment)
@@ -70,30 +86,14 @@ def running(
         yield Environment(stack.enter_context(process), models, postgres, database)
 
 
-@contextmanager
-def _models(progress: Callable[[str], None]) -> Generator[ModelEndpoint]:
-    """The user's endpoint where the usual variables name one, else the bundled server."""
-    url = os.environ.get("OPENAI_BASE_URL")
-    if url:
-        progress(f"Using the model endpoint of OPENAI_BASE_URL ({urlsplit(url).hostname})")
-        yield ModelEndpoint(url, os.environ.get("OPENAI_API_KEY", ""), bundled=False)
-        return
-    progress("Starting the bundled model server")
-    with ModelServer() as server:
-        yield ModelEndpoint(server.url, server.api_key, bundled=True)
-
-
 def _rendered(models: ModelEndpoint) -> dict[str, str]:
     """The container's environment, as a kubelet would resolve it."""
     rendered = render(STACK, {"model_api_key": models.api_key})
     environment = rendered.container_environment(_STORE)
     if not models.bundled:
-        environment["KAOS_MEMORY_MODELS_SUMMARIZATION_MODEL"] = os.environ.get(
-            "OPENAI_CHAT_MODEL", "gpt-4o-mini"
-        )
-        environment["KAOS_MEMORY_MODELS_EMBEDDING_MODEL"] = os.environ.get(
-            "OPENAI_EMBEDDING_MODEL", "text-embedding-3-small"
-        )
+        environment["KAOS_MEMORY_MODELS_SUMMARIZATION_MODEL"] = models.chat_model
+        environment["KAOS_MEMORY_MODELS_EMBEDDING_MODEL"] = models.embedding_model
+        environment["KAOS_MEMORY_EXTERNAL_DIMS"] = str(models.embedding_dims)
     return environment
 
 
@@ -121,6 +121,3 @@ def _relocated(
         for role in ("SUMMARIZATION", "EMBEDDING"):
             moved[f"KAOS_MEMORY_MODELS_{role}_BASE_URL"] = models.url
     return moved
-
-
-BUNDLED_MODELS = f"{CHAT_MODEL} (rules, no language model) and {EMBEDDING_MODEL} (a real embedder)"

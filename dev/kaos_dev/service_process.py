@@ -12,7 +12,9 @@ from types import TracebackType
 from typing import IO, Self
 
 import httpx
+import psutil
 
+from kaos_dev import tethered
 from kaos_memory.settings import ENV_PREFIX
 
 READY_SECONDS = 30.0
@@ -26,8 +28,12 @@ class ServiceFailedError(RuntimeError):
     """The service ended, or was not ready in time. The message has the end of its log."""
 
 
+class PortInUseError(ServiceFailedError):
+    """Somebody else listens on the port, or we may not."""
+
+
 class ServiceProcess:
-    """A running service on a loopback port.
+    """A running service on a loopback port, which dies with this process (see `tethered`).
 
     Args:
         environment: Its `KAOS_MEMORY_*` variables, and others that it needs.
@@ -76,28 +82,36 @@ class ServiceProcess:
         """Start it, and wait until it is ready.
 
         Raises:
+            PortInUseError: somebody else listens on its port.
             ServiceFailedError: it ended, or was not ready in time.
         """
+        require_free_port(self.port)
+        launcher = [sys.executable, "-I", "-S", tethered.__file__, str(os.getpid())]
         self._output = self.log.open("ab")
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "kaos_memory.api.serve"],
-            env=self._environment,
-            stdout=self._output,
-            stderr=subprocess.STDOUT,
-        )
-        if wait:
-            self.wait_until_ready()
+        try:
+            self._process = subprocess.Popen(
+                [*launcher, sys.executable, "-m", "kaos_memory.api.serve"],
+                env=self._environment,
+                stdout=self._output,
+                stderr=subprocess.STDOUT,
+            )
+            if wait:
+                self.wait_until_ready()
+        except BaseException:
+            self.stop()
+            raise
 
     def wait_until_ready(self) -> None:
-        """Wait until `/readyz` says so."""
+        """Wait until `/readyz` says so, and it is this process that does."""
         deadline = time.monotonic() + READY_SECONDS
         while time.monotonic() < deadline:
             if self._process is None or self._process.poll() is not None:
                 raise ServiceFailedError(f"the service ended:\n{self._end_of_log()}")
             try:
-                if httpx.get(f"{self.url}/readyz", timeout=2).status_code == 200:
+                answer = httpx.get(f"{self.url}/readyz", timeout=2)
+                if answer.status_code == 200 and self._listens(self._process.pid):
                     return
-            except httpx.TransportError:
+            except (httpx.TransportError, psutil.NoSuchProcess):
                 pass
             time.sleep(0.02)
         self.stop()
@@ -111,22 +125,42 @@ class ServiceProcess:
         """SIGTERM, and wait for the end. Returns the exit code."""
         return self._end(signal.SIGTERM)
 
+    def _listens(self, pid: int) -> bool:
+        """Whether the port is that process's own: another's 200 says nothing about it."""
+        return any(
+            connection.status == psutil.CONN_LISTEN and connection.laddr.port == self.port
+            for connection in psutil.Process(pid).net_connections("tcp")
+        )
+
     def _end(self, sent: signal.Signals) -> int | None:
         process, self._process = self._process, None
-        if process is None:
-            return None
-        process.send_signal(sent)
-        try:
-            code = process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            code = process.wait()
+        code = None
+        if process is not None:
+            process.send_signal(sent)
+            try:
+                code = process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                code = process.wait()
         if self._output is not None:
             self._output.close()
         return code
 
     def _end_of_log(self) -> str:
         return self.log.read_text(errors="replace")[-2_000:]
+
+
+def require_free_port(port: int) -> None:
+    """Check that nobody listens on the loopback port.
+
+    Raises:
+        PortInUseError: somebody does, or the port is not ours to use.
+    """
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError as error:
+        reason = os.strerror(error.errno or 0).lower()
+        raise PortInUseError(f"cannot listen on 127.0.0.1:{port}: {reason}") from None
 
 
 def free_port() -> int:
