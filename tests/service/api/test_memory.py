@@ -2,6 +2,9 @@
 
 import pytest
 
+from kaos_memory.contract import Erasure, ScopeLevel
+from kaos_memory.storage.postgres.storage import PostgresStorage
+
 from .conftest import Service, ServiceFactory
 
 HELPER = "kaos://agent/support/helper"
@@ -235,3 +238,18 @@ async def test_a_write_without_an_agent_is_refused(service: Service):
     refused = await service.write({"principal": "alice", "session_id": "s-1"}, "hello")
     assert refused.status_code == 403
     assert refused.json() == {"accepted": False, "error": "missing required agent identity"}
+
+
+@pytest.mark.parametrize(("residue", "forgotten"), [(0, True), (3, False)])
+async def test_nothing_is_called_forgotten_while_a_second_scan_finds_rows(
+    service: Service, monkeypatch: pytest.MonkeyPatch, residue: int, forgotten: bool
+):
+    async def erase(*_: object, **__: object) -> Erasure:
+        return Erasure(
+            id="r", level=ScopeLevel.USER, turns=1, digests=0, facts=0, sessions=1, residue=residue
+        )
+
+    monkeypatch.setattr(PostgresStorage, "erase", erase)
+    answer = await service.post("forget", {"scope": scope("user", principal="alice")})
+    assert answer.json()["forgotten"] is forgotten
+    assert answer.json()["degraded"] is not forgotten

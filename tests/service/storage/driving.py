@@ -62,6 +62,10 @@ class Account:
     extracted: list[int]
     rows: list[int]
     last: int
+    counted: tuple[int, int]
+    """The window's turns and tokens as the session counts them."""
+    real: tuple[int, int]
+    """The same as its rows say."""
 
     def check(self) -> None:
         """Each turn is in exactly one place, in order, and no row is kept or lost wrongly."""
@@ -69,6 +73,7 @@ class Account:
         assert self.extracted == list(range(1, len(self.extracted) + 1))
         gone = min(len(self.digested), len(self.extracted))
         assert self.rows == list(range(gone + 1, self.last + 1))
+        assert self.counted == self.real
 
 
 async def account(admin_dsn: str, owner: Owner, schema: str = "kaos_memory") -> Account:
@@ -82,13 +87,10 @@ async def account(admin_dsn: str, owner: Owner, schema: str = "kaos_memory") -> 
             owner.session,
         )
         assert session is not None
-        rows = [
-            row["position"]
-            for row in await connection.fetch(
-                "SELECT position FROM turns WHERE session_ref = $1 ORDER BY position",
-                session["id"],
-            )
-        ]
+        rows = await connection.fetch(
+            "SELECT position, tokens FROM turns WHERE session_ref = $1 ORDER BY position",
+            session["id"],
+        )
     finally:
         await connection.close()
     last, folded = session["last_position"], session["folded_through"]
@@ -98,8 +100,13 @@ async def account(admin_dsn: str, owner: Owner, schema: str = "kaos_memory") -> 
         pending=list(range(folded + 1, evicted + 1)),
         digested=list(range(1, folded + 1)),
         extracted=list(range(1, extracted + 1)),
-        rows=rows,
+        rows=[row["position"] for row in rows],
         last=last,
+        counted=(session["window_turns"], session["window_tokens"]),
+        real=(
+            sum(row["position"] > evicted for row in rows),
+            sum(row["tokens"] for row in rows if row["position"] > evicted),
+        ),
     )
 
 

@@ -3,6 +3,8 @@
 import pytest
 
 from kaos_memory.contract import ScopeLevel
+from kaos_memory.storage.postgres.database import Connection
+from kaos_memory.storage.postgres.erasures import Erasures
 from kaos_memory.storage.postgres.storage import PostgresStorage
 from kaos_memory.tiers.memory import Owner
 from kaos_memory.tiers.reach import Owners, Reach
@@ -84,3 +86,23 @@ async def test_erasing_nothing_is_a_receipt_of_nothing(storage: PostgresStorage)
     receipt = await storage.erase(reach(ScopeLevel.USER, "nobody"), dry_run=False)
     assert (receipt.sessions, receipt.turns, receipt.facts, receipt.residue) == (0, 0, 0, 0)
     assert receipt.id
+
+
+@pytest.mark.parametrize("left", ["turns", "facts"])
+async def test_rows_that_a_second_scan_still_finds_are_counted(
+    filled: PostgresStorage, monkeypatch: pytest.MonkeyPatch, left: str
+):
+    """Should a deletion ever miss rows, the receipt says so and nothing is called forgotten."""
+    really = Erasures._delete
+
+    async def missing(self: Erasures, connection: Connection, reach: Reach) -> dict[str, int]:
+        if left == "facts":
+            await connection.execute("SET LOCAL kaos.principal TO '=nobody'")
+            counts = await really(self, connection, reach)
+            await connection.execute("SET LOCAL kaos.principal TO '=alice'")
+            return counts
+        return dict.fromkeys(("sessions", "turns", "digests", "facts", "work"), 0)
+
+    monkeypatch.setattr(Erasures, "_delete", missing)
+    receipt = await filled.erase(reach(ScopeLevel.USER, "alice"), dry_run=False)
+    assert receipt.residue > 0

@@ -69,6 +69,14 @@ async def test_each_level_finds_what_it_covers_and_no_more(storage: PostgresStor
     assert await texts(ANYONE) == {"session", "agent", "user", "bob"}
 
 
+async def test_neighbours_are_of_the_same_principal_and_agent(storage: PostgresStorage):
+    other_agent = Owner("alice", "kaos://agent/ns/other", "s-1")
+    for owner, text in ((ALICE, "hers"), (other_agent, "another agent's"), (BOB, "his")):
+        await remember(storage, owner, near(seed=1, text=text))
+    [found] = await storage.neighbours(ALICE, embedding(1), 10)
+    assert (found.text, found.score) == ("hers", pytest.approx(1.0, abs=1e-3))
+
+
 async def test_identical_texts_of_several_sessions_count_once_in_a_recall(
     storage: PostgresStorage,
 ):

@@ -5,6 +5,7 @@ import pytest
 
 from kaos_memory.storage.postgres.database import Role
 from kaos_memory.storage.postgres.storage import PostgresStorage
+from kaos_memory.storage.protocol import StorageUnavailable
 from kaos_memory.tiers.memory import NO_PRINCIPAL, Owner
 from kaos_memory.tiers.reach import Owners
 
@@ -124,3 +125,30 @@ async def test_a_worker_sees_due_work_of_all_but_reads_as_one_owner(filled: Post
     async with filled._db.change("alice", ALICE.agent, Role.WORKER) as connection:
         rows = await connection.fetch("SELECT DISTINCT principal FROM turns")
     assert [row[0] for row in rows] == ["alice"]
+
+
+async def test_a_read_cannot_write(storage: PostgresStorage):
+    with pytest.raises(StorageUnavailable, match="ReadOnlySQLTransactionError"):
+        async with storage._db.read(Owners("alice")) as connection:
+            await connection.execute("DELETE FROM sessions")
+
+
+async def test_the_login_takes_its_roles_on_but_does_not_inherit_them(
+    storage: PostgresStorage, admin_dsn: str
+):
+    rows = await fetch(
+        admin_dsn,
+        "SELECT m.inherit_option FROM pg_auth_members m JOIN pg_roles r ON r.oid = m.roleid "
+        "WHERE r.rolname = ANY($1) AND m.set_option",
+        [storage._db.schema.request_role, storage._db.schema.worker_role],
+    )
+    assert [row[0] for row in rows] == [False, False]
+
+
+async def test_a_login_that_inherits_the_workers_role_sees_no_work(
+    filled: PostgresStorage, admin_dsn: str
+):
+    worker = filled._db.schema.worker_role
+    await fetch(admin_dsn, f'GRANT "{worker}" TO kaos WITH INHERIT TRUE')
+    async with filled._db._pool.acquire() as connection:
+        assert await connection.fetch("SELECT 1 FROM kaos_memory.work") == []

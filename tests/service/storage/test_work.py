@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kaos_memory.contract import ScopeLevel
+from kaos_memory.storage.postgres.database import Role
 from kaos_memory.storage.postgres.storage import PostgresStorage
 from kaos_memory.storage.protocol import Batch, Lease, LeaseLost, WorkKind
 from kaos_memory.tiers.memory import NewFact, Owner
@@ -83,7 +84,62 @@ async def test_an_erasure_of_somebody_else_does_not_disturb(storage: PostgresSto
     await commit(storage, batch)
 
 
-async def test_an_erasure_waits_for_a_write_that_is_under_way_and_takes_it_along(
+@pytest.mark.parametrize(
+    "covered",
+    [
+        Reach(ScopeLevel.SESSION, Owners("alice", ALICE.agent, "s-1"), None),
+        Reach(ScopeLevel.SESSION, Owners(None, None, "s-1"), None),
+        Reach(ScopeLevel.AGENT, Owners("alice", ALICE.agent), None),
+        Reach(ScopeLevel.AGENT, Owners(None, ALICE.agent), None),
+        Reach(ScopeLevel.USER, Owners("alice"), None),
+        Reach(ScopeLevel.STORE, Owners(), None),
+    ],
+    ids=lambda covered: f"{covered.level}-{covered.owners.principal}",
+)
+async def test_an_erasure_waits_for_the_write_that_is_under_way(
+    storage: PostgresStorage, covered: Reach
+):
+    async with storage._db.change(ALICE.principal, ALICE.agent, Role.REQUEST):
+        erasing = asyncio.create_task(storage.erase(covered, dry_run=False))
+        await _waits_for_a_lock(storage)
+        assert not erasing.done()
+    assert (await erasing).residue == 0
+
+
+async def _waits_for_a_lock(storage: PostgresStorage) -> None:
+    async with asyncio.timeout(10), storage._db._pool.acquire() as connection:
+        while not await connection.fetchval(  # noqa: ASYNC110 - the server brings it about
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        ):
+            await asyncio.sleep(0.01)
+
+
+async def test_a_claim_does_not_wait_for_work_that_another_is_claiming(
+    storage: PostgresStorage,
+):
+    await storage.append(ALICE, turns(*OVERFLOW))
+    async with storage._db.anyone(Role.WORKER) as connection:
+        await connection.fetch("SELECT 1 FROM work WHERE kind = 'fold' FOR UPDATE")
+        async with asyncio.timeout(5):
+            lease = await storage.claim(LEASE)
+            assert lease is not None
+            assert lease.kind is WorkKind.EXTRACT
+            assert await storage.claim(LEASE) is None
+
+
+async def test_a_success_forgives_earlier_failures(storage: PostgresStorage):
+    await storage.append(ALICE, turns(*OVERFLOW))
+    batch = await claimed(storage, WorkKind.FOLD)
+    await storage.fail(batch.lease, "prose", NOW)
+    again = await claimed(storage, WorkKind.FOLD)
+    assert (again.lease.attempt, again.lease.failures) == (2, 1)
+    await storage.append(ALICE, turns("7", "8", "9", "10"))
+    await commit(storage, again)
+    fresh = await claimed(storage, WorkKind.FOLD)
+    assert (fresh.lease.attempt, fresh.lease.failures) == (1, 0)
+
+
+async def test_writes_and_erasures_side_by_side_leave_only_what_came_after(
     storage: PostgresStorage, admin_dsn: str
 ):
     await asyncio.gather(

@@ -123,10 +123,7 @@ class Work(OnDatabase):
         lease, version = batch.lease, batch.digest.version + 1
         first, last = batch.turns[0].position, batch.turns[-1].position
         async with self._db.change(lease.principal, lease.agent, Role.WORKER) as connection:
-            session = await self._unchanged(connection, batch)
-            marks = _marks(session)
-            if session["digest_version"] != batch.digest.version:
-                raise LeaseLost
+            marks = _marks(await self._unchanged(connection, batch))
             await connection.execute(
                 _ADD_DIGEST,
                 lease.session_ref,
