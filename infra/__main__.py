@@ -2,10 +2,10 @@
 
 import pulumi
 
-from stack_config import read_config
+from stack_reading import read_config
 from tenants import build, check_components
 
 config = pulumi.Config()
 stack = read_config(config)
-check_components(stack)
+check_components(stack, config)
 build(stack, config)

@@ -1,14 +1,12 @@
-"""A stack's configuration: what it may say, and what is wrong with it.
-
-Everything is checked before the first resource, so that a fault in the last store leaves the first
-one alone.
-"""
+"""A stack's configuration: what it may say. `stack_reading` reads and checks it."""
 
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
 import pulumi
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+_COLLECTION = "KAOS_MEMORY_EXTERNAL_COLLECTION"
 
 
 class StackError(pulumi.RunError):
@@ -70,6 +68,16 @@ class Database(_Entry):
     dsn_from: str | None = None
     """Name of the stack's secret that holds the DSN."""
 
+    @field_validator("dev_postgres")
+    @classmethod
+    def _stacks_own(cls, given: dict[str, Any] | None) -> dict[str, Any] | None:
+        # Silently overwritten, `deletion_policy: retain` would promise what nobody keeps.
+        sources = {"namespace": "the store's namespace", "deletion_policy": "kaos:deletion_policy"}
+        for key, source in sources.items():
+            if key in (given or {}):
+                raise ValueError(f"{key} comes from {source}; remove it here")
+        return given
+
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
         given = [name for name in type(self).model_fields if getattr(self, name) is not None]
@@ -77,13 +85,6 @@ class Database(_Entry):
             names = ", ".join(type(self).model_fields)
             raise ValueError(f"give exactly one of {names}, not {len(given)}")
         return self
-
-    @property
-    def identity(self) -> str:
-        """Tells whether two stores of a namespace share a database."""
-        if self.connection_secret is not None:
-            return f"Secret {self.connection_secret.name}/{self.connection_secret.key}"
-        return f"secret {self.dsn_from}" if self.dsn_from else "dev_postgres"
 
 
 class StoreModel(_Entry):
@@ -121,13 +122,24 @@ class Store(BaseModel):
     @property
     def external(self) -> Mapping[str, Any]:
         """Settings of its external storage, without the connection."""
-        storage = self.arguments.get("storage", {})
-        return storage.get("external", {}) if isinstance(storage, Mapping) else {}
+        storage = self.arguments.get("storage")
+        external = storage.get("external") if isinstance(storage, Mapping) else None
+        return cast("Mapping[str, Any]", external) if isinstance(external, Mapping) else {}
 
     @property
     def collection(self) -> str:
-        """The schema it uses in its database."""
-        return str(self.external.get("collection", "kaos_memory"))
+        """The schema it uses in its database, as the service will see it: `container.env` wins."""
+        return self._variable(_COLLECTION) or str(self.external.get("collection") or "kaos_memory")
+
+    def _variable(self, name: str) -> str | None:
+        """Return what `container.env` sets; what is malformed there the component refuses."""
+        container = self.arguments.get("container")
+        entries = container.get("env") if isinstance(container, Mapping) else None
+        for entry in cast("list[Any]", entries) if isinstance(entries, list) else []:
+            if isinstance(entry, Mapping) and entry.get("name") == name:
+                value = entry.get("value")
+                return value if isinstance(value, str) else None
+        return None
 
 
 class StackConfig(_Entry):
@@ -164,98 +176,3 @@ class StackConfig(_Entry):
             if store.database.dsn_from
         }
         return keys | dsns
-
-
-def read_config(config: pulumi.Config) -> StackConfig:
-    """Read and check the stack's configuration.
-
-    Raises:
-        StackError: with every problem that can be told without the components.
-    """
-    given: dict[str, Any] = {}
-    problems: list[str] = []
-    for key in StackConfig.model_fields:
-        text = key in ("image", "postgres_image", "deletion_policy")
-        value = (config.get(key) or None) if text else config.get_object(key)
-        if value is not None:
-            given[key] = value
-        if value is not None and pulumi.runtime.is_config_secret(config.full_key(key)):
-            problems.append(
-                f"{config.full_key(key)} holds a secret, but is read in plain; move the secret to "
-                "a key of its own and name that key"
-            )
-    try:
-        stack = StackConfig.model_validate(given)
-    except ValidationError as error:
-        raise StackError(
-            problems + [_sentence(config, found) for found in error.errors()]
-        ) from None
-    problems += _secret_problems(config, stack) + _cross_problems(config, stack)
-    if problems:
-        raise StackError(problems)
-    return stack
-
-
-def _sentence(config: pulumi.Config, found: Any) -> str:
-    path = ".".join(str(part) for part in found["loc"])
-    full = config.full_key(path)
-    if path == "image":
-        return f"{full} is not set; build, push and pin the image with `make image`"
-    if found["type"] == "missing":
-        return f"{full} is required but not given; set it in the stack's file"
-    if found["type"] == "extra_forbidden":
-        return f"{full} is not known here; remove it or correct its name"
-    return f"{full}: {found['msg'].removeprefix('Value error, ')}; correct it in the stack's file"
-
-
-def _secret_problems(config: pulumi.Config, stack: StackConfig) -> list[str]:
-    problems: list[str] = []
-    for key, purpose in stack.secrets.items():
-        full = config.full_key(key)
-        command = f"pulumi config set --secret {key} --stack {pulumi.get_stack()}"
-        if key in StackConfig.model_fields:
-            problems.append(f"{full} cannot hold {purpose}: it is a setting; name another key")
-        elif config.get(key) is None:
-            problems.append(f"{full}, {purpose}, is not set; set it: {command}")
-        elif not pulumi.runtime.is_config_secret(full):
-            problems.append(f"{full}, {purpose}, stands in plain in the stack's file; {command}")
-    return problems
-
-
-def _cross_problems(config: pulumi.Config, stack: StackConfig) -> list[str]:
-    problems: list[str] = []
-    names: dict[tuple[str, str], int] = {}
-    schemas: dict[tuple[str, str, str], int] = {}
-    databases: dict[str, Mapping[str, Any]] = {}
-    for index, store in enumerate(stack.stores):
-        here = f"{config.full_key('stores')}.{index}"
-        first = names.setdefault((store.namespace, store.name), index)
-        if first != index:
-            problems.append(f"{here} has the namespace and name of stores.{first}; rename one")
-            continue
-        schema = (store.namespace, store.database.identity, store.collection)
-        first = schemas.setdefault(schema, index)
-        if first != index:
-            problems.append(
-                f"{here} shares its database and collection {store.collection} with "
-                f"stores.{first}; give it another storage.external.collection"
-            )
-        dev = store.database.dev_postgres
-        if dev is not None and databases.setdefault(store.namespace, dev) != dev:
-            problems.append(
-                f"{here}.database.dev_postgres differs from that of an earlier store in "
-                f"{store.namespace}, which has one database; make them equal"
-            )
-        if "connection_secret_ref" in store.external:
-            problems.append(
-                f"{here}.storage.external.connection_secret_ref is set from database; remove it"
-            )
-        for role in StoreModels.model_fields:
-            api = getattr(store.models, role).model_api
-            if api not in stack.model_apis:
-                known = ", ".join(stack.model_apis)
-                problems.append(
-                    f"{here}.models.{role}.model_api is {api!r}, which is not in model_apis "
-                    f"({known}); add it or name one of these"
-                )
-    return problems

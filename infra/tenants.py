@@ -36,11 +36,11 @@ class Tenant:
     apis: Mapping[str, ModelAPI]
 
 
-def check_components(stack: StackConfig) -> None:
-    """Check what the components will be given, all of it before the first one is built.
+def check_components(stack: StackConfig, config: pulumi.Config) -> None:
+    """Check what the components will be given before the first one is built.
 
     Raises:
-        StackError: with the problems of every component.
+        StackError: with the problems of every component that a store uses.
     """
     problems: list[str] = []
     for store in stack.stores:
@@ -53,13 +53,15 @@ def check_components(stack: StackConfig) -> None:
         connection = store.database.connection_secret
         named = connection.model_dump() if connection is not None else secret
         arguments = _store_arguments(stack, store, store.namespace, named, apis)
-        problems += memory_store_problems(_full_name(store), arguments)
+        problems += memory_store_problems(_full_name(store.namespace, store.name), arguments)
         if store.database.dev_postgres is not None:
             database = _database_arguments(stack, store.namespace, store.database)
             problems += dev_postgres_problems(store.namespace, database)
         for name in _apis_of(store):
-            api = _api_arguments(store.namespace, stack.model_apis[name], "unknown")
-            problems += model_api_problems(f"{store.namespace}-{name}", api)
+            entry = stack.model_apis[name]
+            key = config.get(entry.api_key_from) if entry.api_key_from else None
+            api = _api_arguments(store.namespace, entry, key)
+            problems += model_api_problems(_full_name(store.namespace, name), api)
     if problems:
         raise StackError(list(dict.fromkeys(problems)))
 
@@ -118,7 +120,7 @@ def _tenant(
         entry = stack.model_apis[api]
         key = config.require_secret(entry.api_key_from) if entry.api_key_from else None
         arguments = cast("ModelApiArgs", _api_arguments(created, entry, key))
-        apis[api] = ModelAPI(f"{name}-{api}", arguments, opts)
+        apis[api] = ModelAPI(_full_name(name, api), arguments, opts)
     return Tenant(created, postgres, apis)
 
 
@@ -132,7 +134,7 @@ def _store(
     connection = _connection(config, store, tenant, providers)
     apis = {name: cast("Mapping[str, Any]", api.reference) for name, api in tenant.apis.items()}
     return MemoryStore(
-        _full_name(store),
+        _full_name(store.namespace, store.name),
         cast("MemoryStoreArgs", _store_arguments(stack, store, tenant.name, connection, apis)),
         pulumi.ResourceOptions(providers=providers),
     )
@@ -150,7 +152,7 @@ def _connection(
     if store.database.connection_secret is not None:
         return store.database.connection_secret.model_dump()
     secret = k8s.core.v1.Secret(
-        f"{_full_name(store)}-dsn",
+        f"{_full_name(store.namespace, store.name)}-dsn",
         metadata=k8s.meta.v1.ObjectMetaArgs(namespace=tenant.name),
         string_data={_DSN_ENTRY: config.require_secret(store.database.dsn_from or "")},
         # Another DSN is another Secret with another name, which restarts the pods.
@@ -168,8 +170,10 @@ def _store_arguments(
     apis: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
     models = {role: getattr(store.models, role) for role in StoreModels.model_fields}
-    storage = store.arguments.get("storage", {})
-    if isinstance(storage, Mapping):  # else the component says what is wrong with it
+    storage = store.arguments.get("storage")
+    storage = {} if storage is None else storage
+    # What is no mapping the component refuses.
+    if isinstance(storage, Mapping) and isinstance(storage.get("external"), Mapping | None):
         external = {**store.external, "connection_secret_ref": connection}
         storage = {"type": "external", **storage, "external": external}
     return {
@@ -210,5 +214,6 @@ def _apis_of(store: Store) -> list[str]:
     return list(dict.fromkeys(model.model_api for model in models))
 
 
-def _full_name(store: Store) -> str:
-    return f"{store.namespace}-{store.name}"
+def _full_name(namespace: str, name: str) -> str:
+    """Name what belongs to a namespace. Neither part holds a dot, so that no two are alike."""
+    return f"{namespace}.{name}"

@@ -2,7 +2,7 @@
 
 Pulumi passes arguments as plain dictionaries, from Python as from any other language, and checks
 none of them. `read` does: unknown keys, missing keys, wrong kinds, outputs where a plain value is
-needed. It only collects problems, so that a user sees all of them at once.
+needed. It only collects problems, so that a user sees those of all arguments together.
 """
 
 import difflib
@@ -97,8 +97,17 @@ def _entries(
     if not isinstance(given, Mapping):
         problems.append(f"{_dotted(path)} must be a mapping, not {_kind(given)}")
         return None
-    entries = cast("Mapping[str, object]", given).items()
-    found = {key: _value(item, annotation, problems, (*path, key)) for key, item in entries}
+    entries = cast("Mapping[object, object]", given).items()
+    problems += [
+        f"{_dotted((*path, str(key)))} has a key that is not text; quote it"
+        for key, _ in entries
+        if not isinstance(key, str)
+    ]
+    found = {
+        key: _value(item, annotation, problems, (*path, key))
+        for key, item in entries
+        if isinstance(key, str)
+    }
     return {key: item for key, item in found.items() if item is not None}
 
 
@@ -162,6 +171,31 @@ def replaced(tree: Any, path: Path, value: object) -> Any:
         return items
     mapping = cast("Mapping[str, Any]", tree)
     return {**mapping, path[0]: replaced(mapping[path[0]], path[1:], value)}
+
+
+def without_echoes(faults: list[str], problems: list[str]) -> list[str]:
+    """Return the problems of rules that do not only follow from a fault that `read` found.
+
+    An argument of the wrong kind is left out of what the rules see, so that they would call it
+    missing as well.
+    """
+    faulty = [_path_of(fault) for fault in faults]
+    return [
+        problem
+        for problem in problems
+        if not any(_related(_path_of(problem), path) for path in faulty)
+    ]
+
+
+def _path_of(sentence: str) -> Path:
+    """Return the argument that a sentence begins with; `args` stands for all of them."""
+    first = sentence.split(" ", 1)[0].rstrip(":")
+    return () if first == "args" else tuple(first.split("."))
+
+
+def _related(one: Path, other: Path) -> bool:
+    depth = min(len(one), len(other))
+    return one[:depth] == other[:depth]
 
 
 Rules = Callable[[Mapping[str, Any]], list[str]]

@@ -7,7 +7,7 @@ from pulumi_kaos import _pods as pods
 
 KIND = "pgvector"
 NAME = "kaos-memory-pgvector"
-"""Name of the Secret, as in the seeds, and of all else."""
+"""Well-known name of the Secret with the DSN, and of all else."""
 PORT = 5432
 ROLE = "kaos"
 """The role that stores connect as, and its database."""

@@ -9,6 +9,11 @@ import pulumi_kubernetes as k8s
 
 from pulumi_kaos._settings import VARIABLES
 
+MAX_VARIABLE_BYTES = 131_072
+"""Of `NAME=value` with the NUL at its end: MAX_ARG_STRLEN of execve(2)."""
+MAX_ENVIRONMENT_BYTES = 524_288
+"""Of all plain variables of a container: escaped, these still fit into one object of etcd."""
+
 _NAMES = {variable.path: name for name, variable in VARIABLES.items()}
 
 
@@ -49,12 +54,17 @@ def escaped(text: str) -> str:
     return text.replace("$", "$$")
 
 
-def fits_environment(path: str, text: str) -> str | None:
+def fits_environment(path: str, name: str, text: str) -> str | None:
     """Return the problem with a text that no process can get as a variable, else None."""
     try:
-        text.encode()
+        size = len(f"{name}={text}\0".encode())
     except UnicodeEncodeError:
         return f"{path} holds half of a surrogate pair, which UTF-8 cannot express; remove it"
     if "\0" in text:
         return f"{path} holds a NUL character, which no environment variable can; remove it"
+    if size > MAX_VARIABLE_BYTES:
+        return (
+            f"{path} takes {size} bytes as a variable: Linux starts no process with more than "
+            f"{MAX_VARIABLE_BYTES}; shorten it"
+        )
     return None

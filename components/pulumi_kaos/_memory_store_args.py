@@ -1,4 +1,4 @@
-"""The arguments of MemoryStore: the fields of the MemoryStore resource (`seeds/002`) in snake_case.
+"""The arguments of MemoryStore: the fields of the KAOS MemoryStore resource in snake_case.
 
 Defaults are those of the service and stand in `_settings.py`; a test holds the texts here to them.
 A field that is not given is not projected, so that the service's own default stays in force.
@@ -162,7 +162,8 @@ class ContainerArgs(TypedDict):
     """Overrides of the service's container."""
 
     env: NotRequired[list[EnvironmentVariableArgs]]
-    """Variables that come last and win over what the other arguments project."""
+    """Variables that come last and win over what the other arguments project. The name of the
+    store cannot be set, and what the pod is built from only by a plain value."""
 
 
 class ResourcesArgs(TypedDict):
@@ -190,7 +191,7 @@ class MemoryStoreArgs(TypedDict):
     engine: NotRequired[str]
     """Memory engine. Default mem0, the only one."""
     replicas: NotRequired[int]
-    """Pods of the service, at least 1. Default 2: the service is stateless over its database."""
+    """Pods of the service, 1 to 100. Default 2: the service is stateless over its database."""
     short_term: NotRequired[ShortTermArgs]
     """The verbatim window."""
     medium_term: NotRequired[MediumTermArgs]
@@ -212,4 +213,5 @@ class MemoryStoreArgs(TypedDict):
     resources: NotRequired[ResourcesArgs]
     """CPU and memory of the container. Default: requests 100m and 256Mi, limit 768Mi."""
     rollout_token: NotRequired[pulumi.Input[str]]
-    """Any text; a new one restarts the pods, for instance after a Secret of yours was rotated."""
+    """Any short text; a new one restarts the pods, for instance after a Secret of yours was
+    rotated. 256 characters at most."""

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from pulumi_kaos import _rules as rules
 from pulumi_kaos._arguments import known
-from pulumi_kaos._environment import fits_environment, variable_name
+from pulumi_kaos._environment import MAX_ENVIRONMENT_BYTES, fits_environment, variable_name
 from pulumi_kaos._settings import (
     ENV_PREFIX,
     VARIABLES,
@@ -30,6 +30,18 @@ _PLACEHOLDERS: dict[tuple[str, ...], str] = {
     **{("models", role, "base_url"): "http://placeholder.invalid/v1" for role in ROLES},
     **{("models", role, "model"): "placeholder" for role in ROLES},
 }
+# The pod, its grace period and the check for shared schemas are built from these.
+_SHAPING = frozenset(
+    variable_name(*path)
+    for path in (
+        ("storage", "type"),
+        ("storage", "external", "collection"),
+        ("server", "host"),
+        ("server", "port"),
+        ("server", "drain_seconds"),
+    )
+)
+_STORE_NAME = variable_name("store", "name")
 _SECRET = "placeholder"  # noqa: S105 - stands for a secret
 
 
@@ -64,7 +76,10 @@ def settings_problems(given: Mapping[str, Any]) -> list[str]:
     settings, problems = _validated(nested(given))
     if settings is not None:
         projected = to_environment(settings)
-        problems = rules.found(fits_environment(name, text) for name, text in projected.items())
+        problems = rules.found(
+            fits_environment(name, name, text) for name, text in projected.items()
+        )
+        problems += _size_problems(given, projected)
     unreadable = _override_problems(given)
     problems += unreadable or _merge_problems(given, settings)
     return [re.sub(r"^(models\.\w+)\.base_url\b", r"\1.model_api.endpoint", p) for p in problems]
@@ -125,6 +140,17 @@ def _override_problems(given: Mapping[str, Any]) -> list[str]:
         seen.add(name)
         if ("value" in entry) == ("value_from" in entry):
             problems.append(f"{path} ({name}) needs either value or value_from; give one")
+        if name == _STORE_NAME:
+            problems.append(
+                f"{path} ({name}) guards the schema against other stores: it is made of namespace "
+                "and name; remove it"
+            )
+            continue
+        if name in _SHAPING and "value_from" in entry:
+            problems.append(
+                f"{path} ({name}) decides what is created: must be a plain value, not value_from; "
+                "give it by value"
+            )
         reference = entry.get("value_from", {}).get("secret_key_ref", {})
         problems += rules.secret_reference(f"{path}.value_from.secret_key_ref", reference)
         problems += _value_problems(path, name, entry.get("value"))
@@ -140,7 +166,25 @@ def _value_problems(path: str, name: str, value: object) -> list[str]:
         if name.startswith(ENV_PREFIX):
             return [f"{path} ({name}) must be a plain value, not an output; see `value`"]
         return []
-    return rules.found([fits_environment(f"{path} ({name})", value)])
+    problems = [fits_environment(f"{path} ({name})", name, value)]
+    if name in VARIABLES and VARIABLES[name].path[-1] == "base_url":
+        problems.append(rules.endpoint(f"{path} ({name})", value))
+    return rules.found(problems)
+
+
+def _size_problems(given: Mapping[str, Any], projected: Mapping[str, str]) -> list[str]:
+    """Check the plain variables together; each on its own has been checked before."""
+    entries: list[Mapping[str, Any]] = given.get("container", {}).get("env", [])
+    own = {entry.get("name", ""): known(entry.get("value")) or "" for entry in entries}
+    variables = {**projected, **own}
+    size = sum(len(f"{name}={text}\0".encode(errors="replace")) for name, text in variables.items())
+    if size <= MAX_ENVIRONMENT_BYTES:
+        return []
+    problem = (
+        f"container.env and the settings take {size} bytes together: must be "
+        f"{MAX_ENVIRONMENT_BYTES} at most; shorten them"
+    )
+    return [problem]
 
 
 def merged(given: Mapping[str, Any], settings: ServiceSettings) -> ServiceSettings:

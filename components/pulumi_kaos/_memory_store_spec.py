@@ -7,7 +7,7 @@ from typing import Any
 import pulumi
 
 from pulumi_kaos import _rules as rules
-from pulumi_kaos._arguments import ArgumentsError, checked_later, read
+from pulumi_kaos._arguments import ArgumentsError, checked_later, read, without_echoes
 from pulumi_kaos._environment import Variable, variable_name
 from pulumi_kaos._memory_store_args import MemoryStoreArgs
 from pulumi_kaos._memory_store_settings import ROLES, merged, nested, settings_problems
@@ -15,10 +15,12 @@ from pulumi_kaos._settings import ServiceSettings, to_environment
 
 KIND = "MemoryStore"
 PREFIX = "memorystore-"
-"""Stands before the store's name in every object of it; the seeds' endpoint has it."""
+"""Stands before the store's name in every object of it, as in KAOS's own endpoint."""
 MEM0_DIR = "/mem0"
 """Where Mem0 writes at import; beside /tmp the only writable folder."""
 
+_MOST_REPLICAS = 100
+"""Each holds connections to one database; far fewer exhaust it."""
 _DEFAULT_REQUESTS = {"cpu": "100m", "memory": "256Mi"}
 # Idle the service holds about 190 MB, 110 of them for Mem0; the rest is room for large writes.
 _DEFAULT_LIMITS = {"memory": "768Mi"}
@@ -49,12 +51,12 @@ def memory_store_spec(resource: str, args: Mapping[str, Any]) -> MemoryStoreSpec
     """Check the arguments of a store.
 
     Raises:
-        ArgumentsError: with every problem at once.
+        ArgumentsError: with every problem that can be told before outputs are known.
     """
     problems: list[str] = []
     given = read(args, MemoryStoreArgs, problems)
     given.setdefault("name", resource)
-    problems += _problems(given)
+    problems += without_echoes(problems, _problems(given))
     if problems:
         raise ArgumentsError(KIND, resource, problems)
     given = checked_later(KIND, resource, given, _problems)
@@ -81,6 +83,7 @@ def _problems(given: Mapping[str, Any]) -> list[str]:
                 rules.label("name", given.get("name"), prefix=PREFIX),
                 rules.label("namespace", given.get("namespace")),
                 rules.image("image", given.get("image")),
+                rules.token("rollout_token", given.get("rollout_token")),
             ]
         ),
         *_storage_problems(storage, given.get("replicas")),
@@ -113,8 +116,10 @@ def _storage_problems(storage: Mapping[str, Any], replicas: int | None) -> list[
             )
         if "local" in storage:
             problems.append("storage.local goes with type local only; remove it")
-    if replicas is not None and replicas < 1:
-        problems.append(f"replicas is {replicas}: must be at least 1; leave it out for the default")
+    if replicas is not None and not 1 <= replicas <= _MOST_REPLICAS:
+        problems.append(
+            f"replicas is {replicas}: must be 1 to {_MOST_REPLICAS}; leave it out for the default"
+        )
     reference = storage.get("external", {}).get("connection_secret_ref", {})
     return problems + rules.secret_reference("storage.external.connection_secret_ref", reference)
 

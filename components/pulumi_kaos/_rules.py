@@ -10,12 +10,25 @@ from decimal import Decimal
 from typing import Any
 from urllib.parse import urlsplit
 
+from pydantic import SecretStr, TypeAdapter, ValidationError
+
 from pulumi_kaos._arguments import known
+from pulumi_kaos._settings import Dsn
+
+MAX_SECRET = 8_192
+"""Characters of a key or a DSN; what carries more than a token of a login is a mistake."""
+MAX_TOKEN = 256
+"""Characters of `rollout_token`."""
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN = re.compile(rf"{_LABEL.pattern}(\.{_LABEL.pattern})*")
-_SECRET_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
-_IMAGE = re.compile(r"[^\s@:]+(:\d+(?=/))?(/[^\s@:]+)*(:[\w][\w.-]{0,127})?(@sha256:[0-9a-f]{64})?")
+_SECRET_KEY = re.compile(r"(?!\.\.)(?!\.$)[-._a-zA-Z0-9]{1,253}")
+_PART = r"[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*"
+_IMAGE = re.compile(
+    rf"((?:[a-zA-Z0-9.-]+(?::\d+)?/)?{_PART}(?:/{_PART})*)(:\w[\w.-]{{0,127}})?(@sha256:[0-9a-f]{{64}})?",
+    re.ASCII,
+)
+_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(m|k|Ki|M|Mi|G|Gi|T|Ti)?")
 _FACTORS = {
     "": Decimal(1),
@@ -42,6 +55,13 @@ def label(path: str, value: object, *, prefix: str = "") -> str | None:
         f"{path} is {_clipped(text)}: must be lower-case letters, digits and inner '-', "
         f"{room} characters at most{named}; choose such a name"
     )
+
+
+def instance(path: str, value: str) -> str | None:
+    """Check the name of a resource that names objects and is a label's value on them."""
+    if len(value) <= 63:
+        return subdomain(path, value)
+    return f"{path} is {_clipped(value)}: must be 63 characters at most; choose a shorter name"
 
 
 def subdomain(path: str, value: object) -> str | None:
@@ -72,7 +92,8 @@ def image(path: str, value: object) -> str | None:
     if text is None:
         return None
     named = _IMAGE.fullmatch(text)
-    if named and (named.group(3) or named.group(4)) and not text.endswith(":latest"):
+    pinned = named and (named.group(2) or named.group(3)) and not text.endswith(":latest")
+    if named and pinned and len(named.group(1)) <= 255:
         return None
     return (
         f"{path} is {_clipped(text)}: must be an image reference with a tag other than 'latest', "
@@ -81,11 +102,64 @@ def image(path: str, value: object) -> str | None:
 
 
 def endpoint(path: str, value: object) -> str | None:
-    """Check that a URL carries no credentials: it shows in the pod's specification."""
+    """Check the address in a URL: a host, a port that exists, and no credentials.
+
+    They would show in the pod's specification. What is no `http` URL at all the settings refuse.
+    """
     text = known(value)
-    if text is None or "@" not in urlsplit(text).netloc:
+    if text is None or not text.startswith(("http://", "https://")):
         return None
-    return f"{path} must not carry a user or password; put the key into the ModelAPI's api_key"
+    try:
+        url = urlsplit(text)
+        host, port = url.hostname, url.port
+    except ValueError:
+        host, port = None, None
+    else:
+        if "@" in url.netloc:
+            return (
+                f"{path} must not carry a user or password; put the key into the ModelAPI's api_key"
+            )
+    if host and port != 0:
+        return None
+    return f"{path} is {_clipped(text)}: must name a host and, if any, a port of 1 to 65535"
+
+
+def dsn_problems(dsn: str) -> list[str]:
+    """Return what is wrong with a DSN that is known: the service's rule, and one line of ASCII.
+
+    For programs that hold it; a problem reads on after its name, and never shows it.
+    """
+    try:
+        TypeAdapter[SecretStr](Dsn).validate_python(dsn)
+    except ValidationError as error:
+        return [f"{error.errors()[0]['msg'].removeprefix('Value error, ')}; set it again"]
+    return found([secret("", dsn)])
+
+
+def secret(path: str, value: object) -> str | None:
+    """Check a key or a DSN: one line of ASCII that a header or a variable can carry."""
+    text = known(value)
+    if text is None:
+        return None
+    plain = text.isascii() and text.isprintable() and " " not in text
+    if plain and 0 < len(text) <= MAX_SECRET:
+        return None
+    rule = "is empty or holds white space" if not text or any(map(str.isspace, text)) else ""
+    rule = rule or (
+        f"is longer than {MAX_SECRET} characters" if plain else "holds characters other than ASCII"
+    )
+    return f"{path} {rule}; set it again, or leave it out".strip()
+
+
+def token(path: str, value: object) -> str | None:
+    """Check a short text that an annotation carries."""
+    text = known(value)
+    if text is None or (text.isprintable() and len(text) <= MAX_TOKEN):
+        return None
+    return (
+        f"{path} is {_clipped(text)}: must be printable characters, {MAX_TOKEN} at most; "
+        "choose such a text"
+    )
 
 
 def quantity(path: str, value: str) -> str | None:
@@ -98,7 +172,13 @@ def quantity(path: str, value: str) -> str | None:
 def resources(path: str, requests: Mapping[str, str], limits: Mapping[str, str]) -> list[str]:
     """Check requests and limits: sound quantities, and no request above its limit."""
     kinds = {"requests": requests, "limits": limits}
-    problems = found(
+    problems = [
+        f"{path}.{kind}.{name} is not a resource of these pods; use {', '.join(_RESOURCES)}"
+        for kind, values in kinds.items()
+        for name in values
+        if name not in _RESOURCES
+    ]
+    problems += found(
         quantity(f"{path}.{kind}.{name}", value)
         for kind, values in kinds.items()
         for name, value in values.items()

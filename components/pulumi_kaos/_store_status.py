@@ -6,7 +6,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class StoreStatus:
-    """What the seeds show under `status`."""
+    """What the KAOS MemoryStore resource shows under `status`."""
 
     phase: str
     """Pending, Ready or Failed."""

@@ -13,7 +13,7 @@ import pulumi_random as random
 from pulumi_kaos import _dev_postgres_pod as pod
 from pulumi_kaos import _pods as pods
 from pulumi_kaos import _rules as rules
-from pulumi_kaos._arguments import ArgumentsError, checked_later, read
+from pulumi_kaos._arguments import ArgumentsError, checked_later, read, without_echoes
 from pulumi_kaos._memory_store_args import ResourcesArgs
 from pulumi_kaos._references import SecretReference
 
@@ -21,6 +21,7 @@ DEFAULT_IMAGE = "docker.io/pgvector/pgvector:pg18"
 DSN_ENTRY = "dsn"
 _KIND = "DevPostgres"
 _POLICIES = ("retain", "delete")
+_LONGEST_NAME = 253
 _DEFAULT_REQUESTS = {"cpu": "100m", "memory": "256Mi"}
 _DEFAULT_LIMITS = {"memory": "1Gi"}
 
@@ -39,8 +40,11 @@ class DevPostgresArgs(TypedDict):
     resources: NotRequired[ResourcesArgs]
     """CPU and memory. Default: requests 100m and 256Mi, limit 1Gi."""
     deletion_policy: NotRequired[str]
-    """`retain` protects the volume and its passwords from deletion; `delete` lets them go with
-    the stack. Default retain: memory is not lost by one wrong command."""
+    """`retain` protects the volume, its passwords and the Secret that holds them
+    (`<resource>-logins-...`) from deletion, and leaves them in the cluster when they leave the
+    stack; `delete` lets them go with it. A new stack on an old volume makes new passwords, which
+    that volume does not know: set those of the kept Secret there with ALTER ROLE, or restore the
+    old state. Default retain: memory is not lost by one wrong command."""
 
 
 class DevPostgres(pulumi.ComponentResource):
@@ -70,7 +74,8 @@ class DevPostgres(pulumi.ComponentResource):
         namespace = given["namespace"]
         labels = pods.labels(pod.KIND, pod.NAME)
         child = pulumi.ResourceOptions(parent=self)
-        # A volume without its passwords, or passwords without their volume, serve nobody.
+        # A volume without its passwords serves nobody. Outside the stack's state they stand in the
+        # logins' Secret alone, which therefore stays with the volume.
         retain = given.get("deletion_policy", "retain") == "retain"
         kept = pulumi.ResourceOptions(parent=self, protect=retain, retain_on_delete=retain)
         # Letters and digits only: the DSN needs no quoting.
@@ -84,7 +89,7 @@ class DevPostgres(pulumi.ComponentResource):
                 pod.PASSWORD_ENTRY: password.result,
             },
             immutable=True,
-            opts=child,
+            opts=kept,
         )
         scripts = k8s.core.v1.ConfigMap(
             f"{name}-init",
@@ -135,7 +140,8 @@ class DevPostgres(pulumi.ComponentResource):
             f".svc.cluster.local:{pod.PORT}/{pod.ROLE}",
         )
         secret = k8s.core.v1.Secret(
-            name,
+            # With a suffix, or a second database called `<name>-logins` would take the name.
+            f"{name}-dsn",
             metadata=pods.metadata(namespace, labels, name=pod.NAME),
             string_data={DSN_ENTRY: dsn},
             # The way in appears when the database answers, so that stores come after it.
@@ -182,7 +188,7 @@ def _checked(name: str, args: Mapping[str, Any]) -> dict[str, Any]:
 
     problems: list[str] = []
     given = read(args, DevPostgresArgs, problems)
-    problems += check(given)
+    problems += without_echoes(problems, check(given))
     if problems:
         raise ArgumentsError(_KIND, name, problems)
     return checked_later(_KIND, name, given, check)
@@ -194,8 +200,7 @@ def _problems(name: str, given: Mapping[str, Any]) -> list[str]:
     return [
         *rules.found(
             [
-                # Pulumi names the Secret with the logins after the resource.
-                rules.subdomain("the resource's name", f"{name}-logins"),
+                _resource_name(name),
                 rules.label("namespace", given.get("namespace")),
                 rules.image("image", given.get("image")),
                 rules.quantity("size", given.get("size", "5Gi")),
@@ -209,3 +214,12 @@ def _problems(name: str, given: Mapping[str, Any]) -> list[str]:
             _DEFAULT_LIMITS | resources.get("limits", {}),
         ),
     ]
+
+
+def _resource_name(name: str) -> str | None:
+    # Pulumi names the Secret with the logins after the resource, with 8 digits of its own.
+    path, derived = "the resource's name", f"{name}-logins-12345678"
+    if len(derived) > _LONGEST_NAME:
+        room = len(name) - (len(derived) - _LONGEST_NAME)
+        return f"{path} has {len(name)} characters: must have {room} at most; shorten it"
+    return rules.subdomain(path, name)

@@ -13,15 +13,16 @@ from pulumi_kaos._memory_store_spec import MEM0_DIR, MemoryStoreSpec, memory_sto
 from pulumi_kaos._store_status import StoreStatus, store_status
 
 SERVICE_PORT = 8080
-"""Port of the Service; part of the endpoint that the seeds promise."""
+"""Port of the Service; part of the endpoint that clients of the KAOS MemoryStore resource know."""
 _PORT_NAME = "http"
 _USER = 10001
 """User of the image."""
 _PRE_STOP_SECONDS = 5
 """Between the removal of a pod from the Service and its SIGTERM: the time that the nodes need to
 hear of it. Without it a stopping pod refuses connections that are still sent to it."""
-_SLACK_SECONDS = 5
-"""For the process to leave after its drain; after that the kubelet kills it."""
+_SLACK_SECONDS = 10
+"""For the process to leave after its drain: up to 5 s to close the database's connections, as much
+again for a busy node. After that the kubelet kills it."""
 
 
 class MemoryStore(pulumi.ComponentResource):

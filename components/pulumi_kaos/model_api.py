@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from pulumi_kaos import _pods as pods
 from pulumi_kaos import _rules as rules
-from pulumi_kaos._arguments import ArgumentsError, checked_later, known, read
+from pulumi_kaos._arguments import ArgumentsError, checked_later, known, read, without_echoes
 from pulumi_kaos._references import ModelApiReference, SecretReference
 from pulumi_kaos._settings import Url
 
@@ -108,7 +108,7 @@ def _checked(name: str, args: Mapping[str, Any]) -> dict[str, Any]:
 
     problems: list[str] = []
     given = read(args, ModelApiArgs, problems)
-    problems += check(given)
+    problems += without_echoes(problems, check(given))
     if problems:
         raise ArgumentsError(_KIND, name, problems)
     return checked_later(_KIND, name, given, check)
@@ -119,10 +119,10 @@ def _problems(name: str, given: Mapping[str, Any]) -> list[str]:
     problems = rules.found(
         [
             # It names the Secret and labels it.
-            rules.label("the resource's name", name),
+            rules.instance("the resource's name", name),
             rules.label("namespace", given.get("namespace")),
             _endpoint("external.endpoint", external.get("endpoint")),
-            _key("external.api_key", external.get("api_key")),
+            rules.secret("external.api_key", external.get("api_key")),
         ]
     )
     problems += rules.secret_reference("external.secret_ref", external.get("secret_ref", {}))
@@ -148,10 +148,3 @@ def _endpoint(path: str, value: object) -> str | None:
         rule = error.errors()[0]["msg"].removeprefix("Value error, ")
         return f"{path} {rule}; correct it"
     return rules.endpoint(path, text)
-
-
-def _key(path: str, value: object) -> str | None:
-    text = known(value)
-    if text is None or (text and not any(character.isspace() for character in text)):
-        return None
-    return f"{path} is empty or holds white space; set the key itself, or leave it out"

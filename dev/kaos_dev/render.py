@@ -137,8 +137,14 @@ def _configuration(
     locked = sorted(key for key, value in given.items() if _encrypted(value))
     if locked:
         raise RenderError(f"{', '.join(locked)} is encrypted; pass the value in `config`")
-    texts = {key: v if isinstance(v, str) else json.dumps(v) for key, v in given.items()}
-    return texts, secrets
+    return {key: _text(value) for key, value in given.items()}, secrets
+
+
+def _text(value: object) -> str:
+    """Return a value as the engine passes it; a key without a value is empty."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _encrypted(value: object) -> bool:

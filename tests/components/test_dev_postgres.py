@@ -8,13 +8,12 @@ import pytest
 from kaos_dev.embedded_postgres import EmbeddedPostgres
 from kaos_dev.recording import Recording, Resource, record
 from kaos_dev.render import Rendered
-from pulumi_kaos import ArgumentsError, DevPostgres, DevPostgresArgs
+from pulumi_kaos import ArgumentsError, DevPostgres, DevPostgresArgs, dev_postgres_problems
 from pulumi_kaos._dev_postgres_pod import INIT_SQL
 
 from .samples import recorded, rendered, store, store_args
 
 NAME = "kaos-memory-pgvector"
-PASSWORDS = "random:index/randomPassword:RandomPassword"
 
 
 def database(**changes: Any) -> DevPostgres:
@@ -29,7 +28,7 @@ def pod(**changes: Any) -> dict[str, Any]:
     return built(**changes).manifest("StatefulSet", NAME)["spec"]["template"]["spec"]
 
 
-def test_the_secret_of_the_seeds_holds_the_dsn_of_an_ordinary_role():
+def test_the_well_known_secret_holds_the_dsn_of_an_ordinary_role():
     secret = built().manifest("Secret", NAME)
     assert list(secret["stringData"]) == ["dsn"]
     password = secret["stringData"]["dsn"].split(":")[2].split("@")[0]
@@ -113,22 +112,23 @@ def test_a_failing_statement_does_not_log_the_password(
 
 
 @pytest.mark.parametrize(("policy", "kept"), [(None, True), ("retain", True), ("delete", False)])
-def test_volume_and_passwords_outlive_the_stack_together(policy: str | None, kept: bool):
+def test_the_volume_and_all_that_holds_its_passwords_outlive_the_stack(
+    policy: str | None, kept: bool
+):
+    # In the cluster the passwords of a volume stand in the logins' Secret only.
     resources = recorded(lambda: database(deletion_policy=policy)).resources
-    data = {r.name for r in resources if r.protect or r.retain_on_delete}
-    assert data == ({"acme", "acme-password", "acme-superuser"} if kept else set())
-    claims = [r for r in resources if r.type.endswith(":PersistentVolumeClaim")]
-    passwords = [r for r in resources if r.type == PASSWORDS]
-    assert len(claims + passwords) == 3
-    assert {(r.protect, r.retain_on_delete) for r in claims + passwords} == {(kept, kept)}
+    flags = {r.name: (r.protect, r.retain_on_delete) for r in resources if is_data(r)}
+    names = {"acme", "acme-password", "acme-superuser", "acme-logins"}
+    assert flags == dict.fromkeys(names, (kept, kept))
+    others = {(r.protect, r.retain_on_delete) for r in resources if not is_data(r)}
+    assert others == {(False, False)}
 
 
-def test_only_volume_and_passwords_are_kept():
-    def is_data(resource: Resource) -> bool:
-        return resource.type == PASSWORDS or resource.type.endswith(":PersistentVolumeClaim")
-
-    for resource in recorded(database).resources:
-        assert resource.protect is is_data(resource)
+def is_data(resource: Resource) -> bool:
+    kind = resource.type.split(":")[-1]
+    return kind in ("RandomPassword", "PersistentVolumeClaim") or (
+        kind == "Secret" and "superuser-password" in str(resource.inputs)
+    )
 
 
 def test_the_volume_is_as_asked_for():
@@ -190,6 +190,24 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "unknown": ({"sise": "1Gi"}, "sise is not an argument; did you mean size?"),
     "memory": ({"resources": {"requests": {"memory": "2Gi"}}}, "must not exceed the limit 1Gi"),
 }
+
+
+def test_the_resources_name_leaves_room_for_what_is_named_after_it():
+    assert dev_postgres_problems("x" * 237, {"namespace": "acme"}) == []
+    (problem,) = dev_postgres_problems("x" * 238, {"namespace": "acme"})
+    assert problem.endswith(
+        "the resource's name has 238 characters: must have 237 at most; shorten it"
+    )
+    (problem,) = dev_postgres_problems("Acme", {"namespace": "acme"})
+    assert "the resource's name is 'Acme'" in problem
+
+
+def test_two_databases_whose_names_run_into_each_other():
+    def program() -> None:
+        for name in ("a", "a-logins", "a-dsn"):
+            DevPostgres(name, cast("DevPostgresArgs", {"namespace": name}))
+
+    assert len(recorded(program).of_type("kubernetes:core/v1:Secret")) == 6
 
 
 @pytest.mark.parametrize("case", BROKEN)

@@ -1,6 +1,6 @@
 """Every broken rule is told before anything is registered, in preview as in update."""
 
-from typing import Any
+from typing import Any, cast
 
 import pulumi
 import pytest
@@ -60,7 +60,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         {"storage__external__collection": "A-b"},
         "storage.external.collection is 'A-b'",
     ),
-    "no replicas": ({"replicas": 0}, "replicas is 0: must be at least 1"),
+    "no replicas": ({"replicas": 0}, "replicas is 0: must be 1 to 100"),
     "half a replica": ({"replicas": 1.5}, "replicas is 1.5: must be a whole number"),
     "no models": ({"models": None}, "models is required but not given"),
     "no embedding": (
@@ -188,6 +188,169 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         {"container__env": [{"name": "KAOS_MEMORY_SERVER_HOST", "value": "127.0.0.1"}]},
         "KAOS_MEMORY_SERVER_HOST is '127.0.0.1': the Service could not reach the pod",
     ),
+    "many replicas": ({"replicas": 101}, "replicas is 101: must be 1 to 100"),
+    "unreadable host of an endpoint": (
+        {"models__embedding__model_api": {"endpoint": "http://[x/v1"}},
+        "models.embedding.model_api.endpoint is 'http://[x/v1': must name a host",
+    ),
+    "no host of an endpoint": (
+        {"models__embedding__model_api": {"endpoint": "http://:80/v1"}},
+        "models.embedding.model_api.endpoint is 'http://:80/v1': must name a host",
+    ),
+    "host of an endpoint": (
+        {"models__embedding__model_api": {"endpoint": "http://\u2100.com/v1"}},
+        "must name a host and, if any, a port of 1 to 65535",
+    ),
+    "port of an endpoint": (
+        {"models__embedding__model_api": {"endpoint": "http://x:65536/v1"}},
+        "must name a host and, if any, a port of 1 to 65535",
+    ),
+    "port 0 of an endpoint": (
+        {"models__embedding__model_api": {"endpoint": "http://x:0/v1"}},
+        "must name a host and, if any, a port of 1 to 65535",
+    ),
+    "words for a port": (
+        {"models__embedding__model_api": {"endpoint": "http://x:http/v1"}},
+        "must name a host and, if any, a port of 1 to 65535",
+    ),
+    "credentials in an endpoint by variable": (
+        {
+            "container__env": [
+                {"name": "KAOS_MEMORY_MODELS_EMBEDDING_BASE_URL", "value": "http://u:hunter2@x/v1"}
+            ]
+        },
+        "container.env.0 (KAOS_MEMORY_MODELS_EMBEDDING_BASE_URL) must not carry a user",
+    ),
+    "number as resource": (
+        {"resources": {"requests": {1: "5"}}},
+        "resources.requests.1 has a key that is not text; quote it",
+    ),
+    "number as resource and quantity": (
+        {"resources": {"requests": {1: 5}}},
+        "resources.requests.1 has a key that is not text; quote it",
+    ),
+    "misspelt resource": (
+        {"resources": {"limits": {"memroy": "1Gi"}}},
+        "resources.limits.memroy is not a resource of these pods; use cpu, memory, ephemeral-sto",
+    ),
+    "upper case in an image": ({"image": "registry/Kaos:1"}, "image is 'registry/Kaos:1'"),
+    "long image": ({"image": "x" * 256 + ":1"}, "must be an image reference"),
+    "token with NUL": ({"rollout_token": "a\0b"}, "rollout_token is 'a\\x00b': must be printable"),
+    "token with half a surrogate": ({"rollout_token": "\ud800"}, "must be printable characters"),
+    "long token": ({"rollout_token": "x" * 257}, "must be printable characters, 256 at most"),
+    "entry called ..": (
+        {"storage__external__connection_secret_ref": {"name": "x", "key": "..data"}},
+        "storage.external.connection_secret_ref.key is '..data': must name an entry of a Secret",
+    ),
+    "entry called .": (
+        {"storage__external__connection_secret_ref": {"name": "x", "key": "."}},
+        "storage.external.connection_secret_ref.key is '.': must name an entry of a Secret",
+    ),
+    "Secret of an endpoint": (
+        {
+            "models__embedding__model_api": {
+                "endpoint": "http://x/v1",
+                "secret_name": "X_",
+                "secret_key": "k",
+            }
+        },
+        "models.embedding.model_api.secret_name is 'X_': must be a Kubernetes name",
+    ),
+    "entry of an endpoint's Secret": (
+        {
+            "models__embedding__model_api": {
+                "endpoint": "http://x/v1",
+                "secret_name": "x",
+                "secret_key": "a b",
+            }
+        },
+        "models.embedding.model_api.secret_key is 'a b': must name an entry of a Secret",
+    ),
+    "long variable": (
+        {"container__env": [{"name": "X", "value": "x" * 131_070}]},
+        "container.env.0 (X) takes 131073 bytes as a variable",
+    ),
+    "long prompt in bytes": (
+        {"medium_term__system_prompt": "\U0001f9e0" * 32_768},
+        "KAOS_MEMORY_MEDIUM_TERM_SYSTEM_PROMPT takes 131111 bytes as a variable",
+    ),
+    "many long variables": (
+        {"container__env": [{"name": f"X{i}", "value": "x" * 110_000} for i in range(5)]},
+        "bytes together: must be 524288 at most; shorten them",
+    ),
+    "value and reference": (
+        {
+            "container__env": [
+                {
+                    "name": "X",
+                    "value": "1",
+                    "value_from": {"secret_key_ref": {"name": "x", "key": "y"}},
+                }
+            ]
+        },
+        "container.env.0 (X) needs either value or value_from; give one",
+    ),
+    "Secret of a variable": (
+        {
+            "container__env": [
+                {"name": "X", "value_from": {"secret_key_ref": {"name": "X_", "key": "y"}}}
+            ]
+        },
+        "container.env.0.value_from.secret_key_ref.name is 'X_'",
+    ),
+    "unknown variable by reference": (
+        {
+            "container__env": [
+                {
+                    "name": "KAOS_MEMORY_ENGIN",
+                    "value_from": {"secret_key_ref": {"name": "x", "key": "y"}},
+                }
+            ]
+        },
+        "container.env: KAOS_MEMORY_ENGIN is not a setting of this service; did you mean",
+    ),
+    "the store's name": (
+        {"container__env": [{"name": "KAOS_MEMORY_STORE_NAME", "value": "acme/other"}]},
+        "container.env.0 (KAOS_MEMORY_STORE_NAME) guards the schema against other stores",
+    ),
+    **{
+        f"{name} by reference": (
+            {
+                "container__env": [
+                    {
+                        "name": f"KAOS_MEMORY_{name}",
+                        "value_from": {"secret_key_ref": {"name": "x", "key": "y"}},
+                    }
+                ]
+            },
+            f"container.env.0 (KAOS_MEMORY_{name}) {rule}",
+        )
+        for name, rule in [
+            ("STORAGE_TYPE", "decides what is created: must be a plain value"),
+            ("EXTERNAL_COLLECTION", "decides what is created: must be a plain value"),
+            ("SERVER_HOST", "decides what is created: must be a plain value"),
+            ("SERVER_PORT", "decides what is created: must be a plain value"),
+            ("SERVER_DRAIN_SECONDS", "decides what is created: must be a plain value"),
+            ("STORE_NAME", "guards the schema against other stores"),
+        ]
+    },
+    "another storage by variable": (
+        {"container__env": [{"name": "KAOS_MEMORY_STORAGE_TYPE", "value": "local"}]},
+        "container.env: storage: type local forbids the external block",
+    ),
+    "text for a group": ({"auth": "disabled"}, "auth must be a mapping, not text"),
+    "number for a variable": (
+        {"container__env": [{"name": "X", "value": 1}]},
+        "container.env.0.value must be text, not a number",
+    ),
+    "nothing for a variable": (
+        {"container__env": ["X=1"]},
+        "container.env.0 must be a mapping, not text",
+    ),
+    "text for the external block": (
+        {"storage__external": "pgvector"},
+        "storage.external must be a mapping, not text",
+    ),
     "half a surrogate": (
         {"container__env": [{"name": "X", "value": "\ud800"}]},
         "container.env.0 (X) holds half of a surrogate pair",
@@ -266,3 +429,41 @@ def test_pinned_images_are_taken(image: str):
 
 def test_the_longest_name_is_taken():
     assert memory_store_problems("support", store_args(name="x" * 51)) == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"replicas": 100},
+        {"rollout_token": "x" * 256},
+        {"rollout_token": ""},
+        {"container__env": [{"name": "X", "value": "x" * 131_069}]},
+        {"models__embedding__model_api": {"endpoint": "http://[::1]:65535/v1"}},
+        {"resources": {"limits": {"ephemeral-storage": "1Gi", "cpu": "2"}}},
+        {"storage__external__connection_secret_ref": {"name": "x", "key": ".env"}},
+    ],
+)
+def test_what_is_just_allowed_is_taken(changes: dict[str, Any]):
+    assert memory_store_problems("support", store_args(**changes)) == []
+
+
+@pytest.mark.parametrize(
+    ("request_", "limit", "taken"),
+    [
+        ("1000m", "1", True),
+        ("1001m", "1", False),
+        ("1Ki", "1024", True),
+        ("1025", "1Ki", False),
+        ("1.5Gi", "1536Mi", True),
+        ("1537Mi", "1.5Gi", False),
+    ],
+)
+def test_quantities_are_compared_as_kubernetes_reads_them(request_: str, limit: str, taken: bool):
+    resources = {"requests": {"cpu": request_}, "limits": {"cpu": limit}}
+    problems = memory_store_problems("support", store_args(resources=resources))
+    assert (problems == []) is taken
+
+
+def test_arguments_of_no_kind_are_one_fault():
+    (problem,) = memory_store_problems("support", cast("dict[str, Any]", "x"))
+    assert problem == "MemoryStore support: args must be a mapping, not text"

@@ -112,7 +112,7 @@ def test_replicas_are_spread_over_nodes_and_zones():
     assert {c["whenUnsatisfiable"] for c in spread} == {"ScheduleAnyway"}
 
 
-@pytest.mark.parametrize(("drain", "grace"), [(None, 30), (45, 55)])
+@pytest.mark.parametrize(("drain", "grace"), [(None, 35), (45, 60)])
 def test_the_grace_period_follows_the_drain(drain: int | None, grace: int):
     spec = pod(server={"drain_seconds": drain})
     assert spec["terminationGracePeriodSeconds"] == grace
@@ -121,7 +121,7 @@ def test_the_grace_period_follows_the_drain(drain: int | None, grace: int):
 
 def test_a_drain_set_by_container_env_counts_too():
     env = [{"name": "KAOS_MEMORY_SERVER_DRAIN_SECONDS", "value": "100"}]
-    assert pod(container__env=env)["terminationGracePeriodSeconds"] == 110
+    assert pod(container__env=env)["terminationGracePeriodSeconds"] == 115
 
 
 def test_probes_ask_the_two_paths():

@@ -104,6 +104,35 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         {"external": {"endpoint": "https://x", "api_key": "hunter2\n"}},
         "external.api_key is empty or holds white space",
     ),
+    "key with NUL": (
+        {"external": {"endpoint": "https://x", "api_key": "hunter2\0"}},
+        "external.api_key holds characters other than ASCII",
+    ),
+    "key with half a surrogate": (
+        {"external": {"endpoint": "https://x", "api_key": "hunter2\ud800"}},
+        "external.api_key holds characters other than ASCII",
+    ),
+    "long key": (
+        {"external": {"endpoint": "https://x", "api_key": "hunter2" * 2000}},
+        "external.api_key is longer than 8192 characters",
+    ),
+    "address": (
+        {"external": {"endpoint": "http://x:99999/v1"}},
+        "external.endpoint is 'http://x:99999/v1': must name a host",
+    ),
+    "unreadable address": (
+        {"external": {"endpoint": "http://[x/v1"}},
+        "external.endpoint is 'http://[x/v1': must name a host",
+    ),
+    "Secret": (
+        {"external": {"endpoint": "https://x", "secret_ref": {"name": "X_", "key": "y"}}},
+        "external.secret_ref.name is 'X_': must be a Kubernetes name",
+    ),
+    "entry": (
+        {"external": {"endpoint": "https://x", "secret_ref": {"name": "x", "key": ".."}}},
+        "external.secret_ref.key is '..': must name an entry of a Secret",
+    ),
+    "text for the block": ({"external": "https://x"}, "external must be a mapping, not text"),
     "two keys": (
         {
             "external": {

@@ -39,6 +39,7 @@ def test_the_public_names():
         "ModelApiReference",
         "SecretReference",
         "dev_postgres_problems",
+        "dsn_problems",
         "memory_store_problems",
         "model_api_problems",
     ]

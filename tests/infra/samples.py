@@ -49,12 +49,14 @@ def stack(*stores: dict[str, Any], **config: Any) -> dict[str, Any]:
 def run(
     folder: Path,
     config: dict[str, Any],
-    secrets: dict[str, str] = SECRETS,
+    secrets: dict[str, str] | None = None,
     *,
     preview: bool = False,
     into: Recording | None = None,
 ) -> Rendered:
-    """Run the program on a configuration."""
+    """Run the program on a configuration; without secrets, with those of SECRETS it names."""
     path = folder / "Pulumi.test.yaml"
     path.write_text(yaml.safe_dump({"config": json.loads(json.dumps(config))}))
+    if secrets is None:
+        secrets = {name: value for name, value in SECRETS.items() if name in path.read_text()}
     return render(path, secrets, preview=preview, repository=REPOSITORY, into=into)

@@ -8,7 +8,7 @@ import pytest
 
 from kaos_dev.recording import Recording
 
-from .samples import SECRETS, run, stack, store
+from .samples import run, stack, store
 
 BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "no image": (stack(image=None), "kaos:image is not set; build, push and pin the image"),
@@ -83,17 +83,64 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         stack(store(storage={"external": {"connection_secret_ref": {"name": "x", "key": "y"}}})),
         "kaos:stores.0.storage.external.connection_secret_ref is set from database; remove it",
     ),
+    "the database's namespace": (
+        stack(store(database={"dev_postgres": {"namespace": "other"}})),
+        "kaos:stores.0.database.dev_postgres: namespace comes from the store's namespace; remove",
+    ),
+    "policy of a database": (
+        stack(
+            store(database={"dev_postgres": {"deletion_policy": "retain"}}),
+            deletion_policy="delete",
+        ),
+        "kaos:stores.0.database.dev_postgres: deletion_policy comes from kaos:deletion_policy; r",
+    ),
+    "misspelt setting": (
+        stack(kubernets={"context": "production"}),
+        (
+            "kaos:kubernets is neither a setting nor a secret that the stack names; "
+            "did you mean kaos:kubernetes?"
+        ),
+    ),
+    "misspelt text": (
+        stack(deletion_polcy="delete"),
+        "kaos:deletion_polcy is neither a setting nor a secret that the stack names; did you mean",
+    ),
+    "misspelt and therefore missing": (
+        stack(model_apis=None, model_api={}),
+        (
+            "kaos:model_api is neither a setting nor a secret that the stack names; "
+            "did you mean kaos:model_apis?"
+        ),
+    ),
+    "a key that nothing reads": (stack(other=1), "kaos:other is neither a setting nor a secret"),
+    "text for a list": (stack(stores="abc"), "kaos:stores is text; write it as a list"),
+    "text for a storage block": (
+        stack(store(storage={"external": "pgvector"})),
+        "MemoryStore acme.support: storage.external must be a mapping, not text",
+    ),
+    "address of an endpoint": (
+        stack(model_apis={"main": {"endpoint": "http://[x/v1"}}),
+        "ModelAPI acme.main: external.endpoint is 'http://[x/v1': must name a host",
+    ),
+    "another store's name": (
+        stack(
+            store(
+                container={"env": [{"name": "KAOS_MEMORY_STORE_NAME", "value": "globex/support"}]}
+            )
+        ),
+        "container.env.0 (KAOS_MEMORY_STORE_NAME) guards the schema against other stores",
+    ),
     "rule of a store": (
         stack(store(), store(name="sales", namespace="b", max_read_scope="store")),
-        "MemoryStore b-sales: max_read_scope is 'store'",
+        "MemoryStore b.sales: max_read_scope is 'store'",
     ),
     "unknown field of a store": (
         stack(store(short_terms={})),
-        "MemoryStore acme-support: short_terms is not an argument; did you mean short_term?",
+        "MemoryStore acme.support: short_terms is not an argument; did you mean short_term?",
     ),
     "storage of a store": (
         stack(store(storage=[])),
-        "MemoryStore acme-support: storage must be a mapping, not a list",
+        "MemoryStore acme.support: storage must be a mapping, not a list",
     ),
     "rule of a database": (
         stack(store(database={"dev_postgres": {"size": "big"}})),
@@ -101,7 +148,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "rule of an endpoint": (
         stack(model_apis={"main": {"endpoint": "models:8000"}}),
-        "ModelAPI acme-main: external.endpoint must be an http:// or https:// URL",
+        "ModelAPI acme.main: external.endpoint must be an http:// or https:// URL",
     ),
 }
 
@@ -127,14 +174,60 @@ def test_all_faults_of_all_stores_are_told_at_once(tmp_path: Path):
     with pytest.raises(pulumi.RunError) as caught:
         run(tmp_path, config)
     assert [line.split(":")[0] for line in str(caught.value).splitlines()] == [
-        "MemoryStore acme-support",
-        "MemoryStore b-support",
+        "MemoryStore acme.support",
+        "MemoryStore b.support",
         "DevPostgres b",
     ]
 
 
 def test_a_secret_inside_the_stores_is_refused(tmp_path: Path):
     # `pulumi config set --secret --path 'stores[0].x'` makes the whole key secret.
-    secrets = SECRETS | {"kaos:stores": "[]"}
+    secrets = {"model_api_key": "sk-1", "kaos:stores": "[]"}
     with pytest.raises(pulumi.RunError, match="kaos:stores holds a secret, but is read in plain"):
         run(tmp_path, stack(), secrets)
+
+
+def test_a_setting_without_a_value_is_not_given(tmp_path: Path):
+    config = stack() | {"kaos:kubernetes": None, "kaos:postgres_image": None}
+    assert run(tmp_path, config).manifests()
+    with pytest.raises(pulumi.RunError, match="kaos:image is not set"):
+        run(tmp_path, config | {"kaos:image": None})
+
+
+def test_an_empty_external_block_is_not_given(tmp_path: Path):
+    assert run(tmp_path, stack(store(storage={"external": None}))).manifests()
+    assert run(tmp_path, stack(store(storage=None))).manifests()
+
+
+@pytest.mark.parametrize(
+    ("dsn", "rule"),
+    [
+        ("", "must be a URL postgresql://"),
+        ("mysql://TAINT@db/kaos", "must be a URL postgresql://"),
+        ("postgresql://TAINT@db/kaos\n", "is empty or holds white space; set it again"),
+        ("postgresql://TAINT\u00e9@db/kaos", "holds characters other than ASCII; set it again"),
+        ("postgresql://TAINT" + "x" * 9000, "is longer than 8192 characters; set it again"),
+    ],
+)
+@pytest.mark.parametrize("preview", [True, False], ids=["preview", "update"])
+def test_a_dsn_is_checked_at_once_and_never_shown(
+    tmp_path: Path, dsn: str, rule: str, preview: bool
+):
+    config = stack(store(database={"dsn_from": "acme_dsn"}))
+    secrets = {"model_api_key": "sk-1", "acme_dsn": dsn}
+    recording = Recording()
+    with pytest.raises(pulumi.RunError) as caught:
+        run(tmp_path, config, secrets, preview=preview, into=recording)
+    assert len(recording.resources) == 1
+    assert f"kaos:acme_dsn, the DSN of store acme/support, {rule}" in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+    assert "TAINT" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["", " ", "TAINT\n", "TAINT\u00e9"])
+def test_a_model_key_is_checked_at_once_and_never_shown(tmp_path: Path, key: str):
+    recording = Recording()
+    with pytest.raises(pulumi.RunError, match=r"ModelAPI acme\.main: external\.api_key ") as caught:
+        run(tmp_path, stack(), {"model_api_key": key}, into=recording)
+    assert len(recording.resources) == 1
+    assert "TAINT" not in str(caught.value)

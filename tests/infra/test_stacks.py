@@ -151,7 +151,8 @@ def test_retention_covers_namespace_volume_and_passwords(
 ):
     resources = run(tmp_path, stack(deletion_policy=policy)).recording.resources
     protected = sorted(r.type.split(":")[-1] for r in resources if r.protect)
-    expected = ["Namespace", "PersistentVolumeClaim", "RandomPassword", "RandomPassword"]
+    passwords = ["RandomPassword", "RandomPassword", "Secret"]
+    expected = ["Namespace", "PersistentVolumeClaim", *passwords]
     assert protected == (expected if kept else [])
     assert all(r.retain_on_delete is r.protect for r in resources)
 
@@ -184,6 +185,43 @@ def test_stores_of_a_namespace_share_its_database_and_endpoints(tmp_path: Path):
         for name in ("support", "sales")
     }
     assert len(dsns) == 1
+
+
+@pytest.mark.parametrize(
+    ("stores", "apis"),
+    [
+        ([("a-b", "c", "main"), ("a", "b-c", "main")], ["main"]),
+        ([("acme", "x", "eu-main"), ("acme-eu", "x", "main")], ["main", "eu-main"]),
+        ([("acme", "x", "main"), ("acme-logins", "x", "main")], ["main"]),
+        ([("acme", "x", "main"), ("acme", "x-dsn", "main"), ("acme", "dsn", "main")], ["main"]),
+        ([("acme", "x", "main"), ("acme-dsn", "x", "main")], ["main"]),
+    ],
+)
+@pytest.mark.parametrize("database", ["dev_postgres", "dsn_from"])
+def test_names_that_run_into_each_other_still_tell_the_tenants_apart(
+    tmp_path: Path, stores: list[tuple[str, str, str]], apis: list[str], database: str
+):
+    source = {"dev_postgres": {}} if database == "dev_postgres" else {"dsn_from": "acme_dsn"}
+    entries: list[dict[str, Any]] = []
+    for index, (namespace, name, api) in enumerate(stores):
+        role = {"model_api": api, "model": "m"}
+        entries.append(
+            store(
+                namespace=namespace,
+                name=name,
+                database=source,
+                storage={"external": {"collection": f"c{index}"}},
+                models={"summarization": role, "embedding": role},
+            )
+        )
+    endpoint = {"endpoint": "http://models/v1", "api_key_from": "model_api_key"}
+    config = stack(*entries, model_apis=dict.fromkeys(apis, endpoint))
+    rendered = run(tmp_path, config)
+    deployments = [m for m in rendered.manifests() if m["kind"] == "Deployment"]
+    assert len(deployments) == len(stores)
+    for namespace, name, _ in stores:
+        environment = rendered.container_environment(f"memorystore-{name}", namespace)
+        assert environment["KAOS_MEMORY_STORE_NAME"] == f"{namespace}/{name}"
 
 
 def test_the_cluster_is_the_named_one(tmp_path: Path):
