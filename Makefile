@@ -40,8 +40,9 @@ dev: .venv/.synced  ## Keep the demo's store running on PORT (8080) for work on 
 	@$(RUN)/python -m kaos_dev.demo dev --port "$(PORT)"
 
 .PHONY: image
-image: .venv/.synced  ## Build the service's image, push it to REGISTRY, pin it in stack STACK
-	@$(RUN)/python -m kaos_dev.image --registry "$(REGISTRY)" --stack "$(STACK)"
+image: .venv/.synced  ## Build the image (on BASE), push it to REGISTRY (INSECURE=1: without TLS), pin it in STACK
+	@$(RUN)/python -m kaos_dev.image --registry "$(REGISTRY)" --stack "$(STACK)" \
+		$(if $(BASE),--base "$(BASE)") $(if $(filter 1,$(INSECURE)),--insecure)
 
 ##@ Check
 

@@ -1,7 +1,6 @@
 """`make image`: build the service's image, push it, and pin its digest in a stack's file."""
 
 import json
-import re
 import shutil
 import subprocess
 import tempfile
@@ -12,9 +11,9 @@ import typer
 from rich.console import Console
 
 from kaos_dev.conversations import REPOSITORY
+from kaos_dev.image_pin import PinError, pin
 
 NAME = "kaos-memorystore"
-_KEY = "kaos:image"
 _BUILDERS = ("docker", "podman", "buildah")
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -39,11 +38,12 @@ def image(
         stack_file = _stack_file(stack)
         builder = _builder()
         tag = _tag(registry)
+        _pin(stack_file, tag, write=False)  # before minutes of work, not after
         console.print(f"Building {tag} with {builder}")
         _build(builder, tag, base)
         console.print("Pushing it")
         pinned = f"{tag.rpartition(':')[0]}@{_push(builder, tag, insecure=insecure)}"
-        stack_file.write_text(pin(stack_file.read_text(), pinned))
+        _pin(stack_file, pinned)
     except ImageError as error:
         console.print(f"error: {error}", style="red", markup=False)
         raise typer.Exit(1) from None
@@ -53,13 +53,18 @@ def image(
         console.print(f"Pinned {pinned} in {stack_file.relative_to(REPOSITORY)}", soft_wrap=True)
 
 
-def pin(text: str, pinned: str) -> str:
-    """The stack's file with this image; everything else in it, comments too, stays."""
-    line = f"  {_KEY}: {pinned}"
-    found = re.compile(rf"^[ \t]*#?[ \t]*{_KEY}:.*$", re.MULTILINE)
-    if found.search(text):
-        return found.sub(line, text, count=1)
-    return re.sub(r"^config:[^\n]*$", f"config:\n{line}", text, count=1, flags=re.MULTILINE)
+def _pin(stack_file: Path, pinned: str, *, write: bool = True) -> None:
+    """Pin in the file, or only see whether that is possible."""
+    try:
+        # As bytes: line ends stay what they are.
+        text = stack_file.read_bytes().decode()
+        ends = "\r\n" if "\r\n" in text else "\n"
+        changed = pin(text.replace("\r\n", "\n"), pinned).replace("\n", ends)
+    except (PinError, UnicodeDecodeError) as error:
+        where = stack_file.relative_to(REPOSITORY)
+        raise ImageError(f"{where} cannot take the image: {error}") from None
+    if write:
+        stack_file.write_bytes(changed.encode())
 
 
 def _tag(registry: str) -> str:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -22,6 +23,10 @@ _STOP_SECONDS = 30.0
 
 # What a process needs to run at all; nothing else of this machine's environment reaches it.
 _INHERITED = ("PATH", "LANG", "TMPDIR", "TZ", "VIRTUAL_ENV")
+
+
+_STARTER = ThreadPoolExecutor(1, "service-starter")
+"""A thread that stays as long as this process: a tethered child dies with the thread."""
 
 
 class ServiceFailedError(RuntimeError):
@@ -89,12 +94,13 @@ class ServiceProcess:
         launcher = [sys.executable, "-I", "-S", tethered.__file__, str(os.getpid())]
         self._output = self.log.open("ab")
         try:
-            self._process = subprocess.Popen(
+            self._process = _STARTER.submit(
+                subprocess.Popen[bytes],
                 [*launcher, sys.executable, "-m", "kaos_memory.api.serve"],
                 env=self._environment,
                 stdout=self._output,
                 stderr=subprocess.STDOUT,
-            )
+            ).result()
             if wait:
                 self.wait_until_ready()
         except BaseException:
