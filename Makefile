@@ -4,30 +4,35 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 MAKEFLAGS += --no-print-directory
 
-CACHE := $(or $(KAOS_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kaos)
-UV := $(or $(shell command -v uv),$(CACHE)/uv/bin/uv)
 RUN := .venv/bin
 STACK ?= dev
 PORT ?= 8080
 
 .PHONY: help
 help:  ## List all tasks
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[1m%-16s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST) \
+	@awk -F ':.*## ' '/^##@ / {printf "\n%s\n", substr($$0, 5)} \
+		/^[a-z0-9-]+:.*## / {printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST) \
 		| if [ -t 1 ]; then cat; else sed 's/\x1b\[[0-9]*m//g'; fi
 
 ##@ Set-up
 
-$(CACHE)/uv/bin/uv:
-	@echo "Installing uv into $(CACHE)/uv"
-	@python3 -m venv $(CACHE)/uv
-	@$(CACHE)/uv/bin/pip install --quiet --disable-pip-version-check "uv>=0.9"
-
-.venv/.synced: pyproject.toml uv.lock service/pyproject.toml components/pyproject.toml dev/pyproject.toml | $(UV)
-	@$(UV) sync --frozen --quiet
+# uv comes from PATH, else from the cache (dev/kaos_dev/cache.py says where), else into it.
+.venv/.synced: pyproject.toml uv.lock service/pyproject.toml components/pyproject.toml dev/pyproject.toml
+	@uv="$$(command -v uv || true)"; \
+	if [ -z "$$uv" ]; then \
+		home="$$(python3 dev/kaos_dev/cache.py)/uv"; uv="$$home/bin/uv"; \
+		if ! "$$uv" --version > /dev/null 2>&1; then \
+			echo "Installing uv into $$home"; \
+			python3 -m venv "$$home"; \
+			"$$home/bin/python" -m pip install --quiet --disable-pip-version-check "uv>=0.9"; \
+		fi; \
+	fi; \
+	"$$uv" sync --frozen --quiet
 	@touch $@
 
 .PHONY: setup
 setup: .venv/.synced  ## Install everything into .venv (the other tasks do it too)
+	@:
 
 ##@ Run
 
@@ -40,7 +45,7 @@ dev: .venv/.synced  ## Keep the demo's store running on PORT (8080) for work on 
 	@$(RUN)/python -m kaos_dev.demo dev --port "$(PORT)"
 
 .PHONY: image
-image: .venv/.synced  ## Build the image (on BASE), push it to REGISTRY (INSECURE=1: without TLS), pin it in STACK
+image: .venv/.synced  ## Build the image, push it to REGISTRY, pin it in STACK (BASE=..., INSECURE=1)
 	@$(RUN)/python -m kaos_dev.image --registry "$(REGISTRY)" --stack "$(STACK)" \
 		$(if $(BASE),--base "$(BASE)") $(if $(filter 1,$(INSECURE)),--insecure)
 
@@ -57,9 +62,9 @@ test-slow: .venv/.synced  ## The slow tests: clean installs, large sets
 .PHONY: lint
 lint: .venv/.synced  ## Style, types, dependency directions
 	@$(RUN)/ruff check --quiet .
-	@$(RUN)/ruff format --quiet --check .
+	@$(RUN)/ruff format --check . > /dev/null 2>&1 || $(RUN)/ruff format --check .
 	@$(RUN)/lint-imports --no-cache > /dev/null || $(RUN)/lint-imports --no-cache
-	@$(RUN)/pyright --warnings | tail -1
+	@found="$$($(RUN)/pyright --warnings)" || { echo "$$found"; exit 1; }; tail -1 <<< "$$found"
 
 .PHONY: format
 format: .venv/.synced  ## Mend what style checks can mend

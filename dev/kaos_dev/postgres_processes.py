@@ -48,10 +48,11 @@ def spawn(program: str, *arguments: str, folder: Path, log: IO[bytes]) -> subpro
 def registry() -> Generator[Path]:
     """Yield the folder of this user's temporary servers while no other process looks at it."""
     folder = Path(tempfile.gettempdir()) / f"kaos-postgres-{os.geteuid()}"
-    folder.mkdir(mode=0o711, exist_ok=True)
+    folder.mkdir(exist_ok=True)
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
         raise EmbeddedPostgresError(f"{folder} belongs to somebody else: set TMPDIR")
+    folder.chmod(0o711)  # the umask may have closed it, or that of an earlier run
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

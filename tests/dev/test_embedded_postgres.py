@@ -171,6 +171,29 @@ def test_root_is_told_which_folder_is_closed_to_the_server(tmp_path: Path):
         EmbeddedPostgres(tmp_path / "postgres").start()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs PostgreSQL as another user")
+def test_a_umask_that_closes_folders_does_no_harm(directory: Path):
+    """Nor do folders that an earlier run left closed."""
+    directory.chmod(0o711)
+    for closed in ("kaos-postgres-0", "cache"):
+        (directory / closed).mkdir(mode=0o700)
+    code = (
+        "import os; os.umask(0o077)\n"
+        "from kaos_dev.embedded_postgres import EmbeddedPostgres\n"
+        "with EmbeddedPostgres(fsync=False) as server: print(server.execute('SELECT 1'))"
+    )
+    for cache in ("cache", "new/below"):
+        places = {"TMPDIR": str(directory), "KAOS_CACHE_DIR": str(directory / cache)}
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, **places},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.stdout, done.stderr) == ("1\n", "")
+
+
 def _runs(pid: int) -> bool:
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE

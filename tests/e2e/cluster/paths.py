@@ -7,6 +7,8 @@ and both must outlive a clean clone.
 import os
 from pathlib import Path
 
+from kaos_dev.cache import cache_root
+
 PACKAGE = Path(__file__).resolve().parent
 REPOSITORY = PACKAGE.parents[2]
 IMAGES = REPOSITORY / "tests" / "e2e" / "images"
@@ -15,18 +17,6 @@ STATE = Path("/var/lib/kaos-cluster")
 """State of the running cluster. Not below the cache: bridges, chains and ports exist once per
 machine, so the record of them must, too, whatever `KAOS_CACHE_DIR` says; and a socket's path may
 have 107 characters at most."""
-
-
-def cache_root() -> Path:
-    """Return the folder of everything this package keeps between runs.
-
-    `KAOS_CACHE_DIR`, else `$XDG_CACHE_HOME/kaos`, else `~/.cache/kaos`.
-    """
-    explicit = os.environ.get("KAOS_CACHE_DIR")
-    if explicit:
-        return Path(explicit).absolute()
-    xdg = os.environ.get("XDG_CACHE_HOME")
-    return (Path(xdg) if xdg else Path.home() / ".cache").absolute() / "kaos"
 
 
 def tool_cache() -> Path:
