@@ -1,10 +1,10 @@
 """A stack's configuration: what it may say. `stack_reading` reads and checks it."""
 
 from collections.abc import Mapping
-from typing import Any, Literal, Self, cast
+from typing import Annotated, Any, Literal, Self, cast
 
 import pulumi
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 _COLLECTION = "KAOS_MEMORY_EXTERNAL_COLLECTION"
 
@@ -18,6 +18,16 @@ class StackError(pulumi.RunError):
     def __init__(self, problems: list[str]) -> None:
         self.problems = problems
         super().__init__("\n".join(problems))
+
+
+def _of_this_stack(key: str) -> str:
+    if ":" in key:
+        raise ValueError("is a key of this project; write it without a colon")
+    return key
+
+
+Key = Annotated[str, AfterValidator(_of_this_stack)]
+"""Name of one of the stack's secrets; see `pulumi config set --secret`."""
 
 
 class _Entry(BaseModel):
@@ -45,8 +55,8 @@ class ModelApi(_Entry):
 
     endpoint: str
     """OpenAI-compatible base URL with its `/v1`."""
-    api_key_from: str | None = None
-    """Name of the stack's secret that holds the key; see `pulumi config set --secret`."""
+    api_key_from: Key | None = None
+    """The stack's secret that holds the key."""
     secret_ref: SecretEntry | None = None
     """Instead: a Secret of yours with the key."""
 
@@ -65,8 +75,8 @@ class Database(_Entry):
     `storage_class`, `resources`, `image`. The stores of a namespace share it."""
     connection_secret: SecretEntry | None = None
     """A Secret of yours with the DSN."""
-    dsn_from: str | None = None
-    """Name of the stack's secret that holds the DSN."""
+    dsn_from: Key | None = None
+    """The stack's secret that holds the DSN."""
 
     @field_validator("dev_postgres")
     @classmethod

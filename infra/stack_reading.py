@@ -41,7 +41,7 @@ def read_config(config: pulumi.Config) -> StackConfig:
     try:
         stack = StackConfig.model_validate(given)
     except ValidationError as error:
-        problems += [p for p in _unknown_keys(config, {}) if "did you mean" in p]
+        problems += _unknown_keys(config, None)
         raise StackError(
             problems + [_sentence(config, found) for found in error.errors()]
         ) from None
@@ -79,14 +79,18 @@ def _sentence(config: pulumi.Config, found: Any) -> str:
     return f"{full}: {found['msg'].removeprefix('Value error, ')}; correct it in the stack's file"
 
 
-def _unknown_keys(config: pulumi.Config, secrets: Mapping[str, str]) -> list[str]:
-    """Return the keys of the project that nothing here reads, such as misspelt ones."""
+def _unknown_keys(config: pulumi.Config, secrets: Mapping[str, str] | None) -> list[str]:
+    """Return the keys of the project that nothing here reads, such as misspelt ones.
+
+    Where it is not known which secrets the stack names, all of them may be.
+    """
     given = {**runtime_config.get_config_env(), **runtime_config.CONFIG.get()}
-    known = [*StackConfig.model_fields, *secrets]
+    known = [*StackConfig.model_fields, *(secrets or {})]
     problems: list[str] = []
     for full in sorted(given):
         name, _, key = full.partition(":")
-        if name != config.name or key in known:
+        unnamed = secrets is None and pulumi.runtime.is_config_secret(full)
+        if name != config.name or key in known or unnamed:
             continue
         close = difflib.get_close_matches(key, known, n=1)
         hint = f"did you mean {config.full_key(close[0])}?" if close else "remove it"

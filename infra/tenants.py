@@ -172,9 +172,10 @@ def _store_arguments(
     models = {role: getattr(store.models, role) for role in StoreModels.model_fields}
     storage = store.arguments.get("storage")
     storage = {} if storage is None else storage
-    # What is no mapping the component refuses.
-    if isinstance(storage, Mapping) and isinstance(storage.get("external"), Mapping | None):
-        external = {**store.external, "connection_secret_ref": connection}
+    if isinstance(storage, Mapping):  # else the component says what is wrong with it
+        external = storage.get("external")
+        if isinstance(external, Mapping | None):
+            external = {**store.external, "connection_secret_ref": connection}
         storage = {"type": "external", **storage, "external": external}
     return {
         "image": stack.image,

@@ -122,7 +122,7 @@ def _plain(given: object, annotation: Any, problems: list[str], path: Path) -> A
         return given
     if annotation in (str, bool) and isinstance(given, annotation):
         # An enum member of Python is text here; only the text goes on.
-        return str(given) if annotation is str else given
+        return str.__str__(cast("str", given)) if annotation is str else given
     wanted = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}
     problems.append(f"{_dotted(path)} must be {wanted[annotation]}, not {_kind(given)}")
     return None

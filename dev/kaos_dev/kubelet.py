@@ -2,7 +2,7 @@
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -13,7 +13,7 @@ class MissingObjectError(LookupError):
     """A manifest refers to an object that is not there."""
 
 
-def container_environment(workload: Manifest, manifests: list[Manifest]) -> dict[str, str]:
+def container_environment(workload: Manifest, manifests: Sequence[Manifest]) -> dict[str, str]:
     """Return the variables of the workload's first container, in their order.
 
     References to Secrets are resolved from the manifests of the same namespace, `$(NAME)` and
@@ -35,7 +35,7 @@ def container_environment(workload: Manifest, manifests: list[Manifest]) -> dict
     return environment
 
 
-def _secret_entry(reference: Manifest, namespace: str, manifests: list[Manifest]) -> str:
+def _secret_entry(reference: Manifest, namespace: str, manifests: Sequence[Manifest]) -> str:
     name, key = reference["name"], reference["key"]
     for manifest in manifests:
         metadata = manifest.get("metadata", {})

@@ -208,9 +208,7 @@ class _NoMocks(mocks.Mocks):
 def _answer(token: str, name: str, inputs: dict[str, Any], *, preview: bool) -> dict[str, Any]:
     """Return a resource's state in wire form."""
     if token == "random:index/randomPassword:RandomPassword":  # noqa: S105 - a type
-        # Recognisable, so that tests can follow it, and as long and as plain as a real one.
-        result = f"TAINT-{hashlib.sha256(name.encode()).hexdigest()[:26]}"
-        return inputs if preview else {**inputs, "result": _secret(result)}
+        return inputs if preview else {**inputs, "result": _secret(_password(name, inputs))}
     if not token.startswith("kubernetes:"):
         return inputs
     answer = dict(inputs)
@@ -223,6 +221,12 @@ def _answer(token: str, name: str, inputs: dict[str, Any], *, preview: bool) -> 
         replicas = inputs["spec"].get("replicas", 1)
         answer["status"] = {"replicas": replicas, "availableReplicas": replicas}
     return answer
+
+
+def _password(name: str, inputs: dict[str, Any]) -> str:
+    """Return a password that tests can follow, as long and as plain as the real one would be."""
+    text = f"TAINT{hashlib.sha512(name.encode()).hexdigest()}"[: int(inputs["length"])]
+    return text if inputs.get("special") is False else f"{text[:-4]}@:/%"
 
 
 def _secret(value: Any) -> dict[str, Any]:

@@ -1,7 +1,9 @@
 """DevPostgres: one database per namespace, its role, its secrets, and what outlives a stack."""
 
+import math
 from collections.abc import Iterator
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -9,6 +11,7 @@ from kaos_dev.embedded_postgres import EmbeddedPostgres
 from kaos_dev.recording import Recording, Resource, record
 from kaos_dev.render import Rendered
 from pulumi_kaos import ArgumentsError, DevPostgres, DevPostgresArgs, dev_postgres_problems
+from pulumi_kaos import _rules as rules
 from pulumi_kaos._dev_postgres_pod import INIT_SQL
 
 from .samples import recorded, rendered, store, store_args
@@ -35,7 +38,7 @@ def test_the_well_known_secret_holds_the_dsn_of_an_ordinary_role():
     assert secret["stringData"]["dsn"] == (
         f"postgresql://kaos:{password}@{NAME}.acme.svc.cluster.local:5432/kaos"
     )
-    assert password.startswith("TAINT-")
+    assert password.startswith("TAINT")
 
 
 def test_a_store_connects_by_reference():
@@ -56,11 +59,28 @@ def test_the_superuser_has_another_password_than_the_role():
     assert logins["immutable"] is True
 
 
+def test_passwords_cannot_be_guessed_and_need_no_quoting_in_the_dsn():
+    passwords = recorded(database).of_type("random:index/randomPassword:RandomPassword")
+    assert len(passwords) == 2
+    for password in passwords:
+        assert password.inputs["special"] is False
+        assert password.inputs["length"] * math.log2(62) >= 128
+    dsn = built().manifest("Secret", NAME)["stringData"]["dsn"]
+    url = urlsplit(dsn)
+    assert (url.username, url.hostname) == ("kaos", f"{NAME}.acme.svc.cluster.local")
+    assert url.password is not None
+    assert url.password.isalnum()
+
+
 def test_the_role_and_its_database_are_made_by_sql_without_the_password():
     found = built()
     scripts = next(m for m in found.manifests() if m["kind"] == "ConfigMap")
     assert scripts["data"] == {"10-kaos.sql": INIT_SQL}
     assert "TAINT" not in str(scripts)
+    # Another script is another name, and the image's user, no owner of it, must read it.
+    assert scripts["immutable"] is True
+    modes = [v["configMap"]["defaultMode"] for v in pod()["volumes"] if "configMap" in v]
+    assert modes == [0o444]
     spec = pod()
     mount = next(m for m in spec["containers"][0]["volumeMounts"] if m["name"] == "init")
     assert mount == {
@@ -164,6 +184,21 @@ def test_probes_do_not_see_the_server_that_only_initialises():
     container = pod()["containers"][0]
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         assert container[probe]["exec"]["command"][:2] == ["pg_isready", "--host=127.0.0.1"]
+
+
+def test_a_pod_that_never_became_ready_does_not_block_the_update_that_mends_it():
+    spec = built().manifest("StatefulSet", NAME)["spec"]
+    assert spec["podManagementPolicy"] == "Parallel"
+
+
+def test_the_server_has_time_for_a_checkpoint_and_room_for_parallel_builds():
+    spec = pod()
+    assert spec["terminationGracePeriodSeconds"] >= 60
+    shm = next(v["emptyDir"] for v in spec["volumes"] if v["name"] == "shm")
+    assert shm["medium"] == "Memory"
+    size = rules._amount(shm["sizeLimit"])
+    assert size is not None
+    assert size > 64 * 2**20  # a container's own
 
 
 def test_the_image_can_be_another():

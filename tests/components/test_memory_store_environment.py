@@ -1,12 +1,15 @@
 """From arguments over the rendered Deployment to the service's settings, and nothing lost."""
 
-from typing import Any
+import re
+from enum import Enum
+from typing import Any, cast
 
 import pulumi
 import pytest
 
 from kaos_memory.settings import (
     VARIABLES,
+    FailureMode,
     ServiceSettings,
     from_environment,
     to_environment,
@@ -202,3 +205,89 @@ def test_an_unknown_endpoint_hides_no_fault_of_a_known_one_in_a_preview():
 
     with pytest.raises(ArgumentsError, match="namespace is 'Not-A-Name'"):
         rendered(program, preview=True)
+
+
+def extra(**source: Any) -> dict[str, Any]:
+    return {"container__env": [{"name": "FIRST", "value": "1"}, {"name": "X", **source}]}
+
+
+LATER: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "a variable": ("a\0", {"value": ...}, "container.env.1 (X) holds a NUL character"),
+    "a Secret's name": (
+        "X_",
+        {"value_from": {"secret_key_ref": {"name": ..., "key": "k"}}},
+        "container.env.1.value_from.secret_key_ref.name is 'X_'",
+    ),
+    "a Secret's entry": (
+        "a b",
+        {"value_from": {"secret_key_ref": {"name": "x", "key": ...}}},
+        "container.env.1.value_from.secret_key_ref.key is 'a b'",
+    ),
+    "a number": (5, {"value": ...}, "container.env.1.value must be text, not a number"),
+}
+
+
+def filled(tree: Any, value: Any) -> Any:
+    if isinstance(tree, dict):
+        return {key: filled(item, value) for key, item in cast("dict[str, Any]", tree).items()}
+    return pulumi.Output.from_input(value) if tree is ... else tree
+
+
+@pytest.mark.parametrize("case", LATER)
+@pytest.mark.parametrize("preview", [True, False], ids=["preview", "update"])
+def test_outputs_in_lists_are_checked_when_they_are_known(case: str, preview: bool):
+    value, source, text = LATER[case]
+
+    def program() -> None:
+        store(store_args(**extra(**filled(source, value))))
+
+    with pytest.raises(ArgumentsError, match=re.escape(text)):
+        rendered(program, preview=preview)
+
+
+def test_a_setting_by_variable_must_be_plain():
+    entry = {"name": "KAOS_MEMORY_SHORT_TERM_TOKEN_BUDGET", "value": pulumi.Output.from_input("9")}
+
+    def program() -> None:
+        store(store_args(container__env=[entry]))
+
+    with pytest.raises(ArgumentsError, match="must be a plain value, not an output; see `value`"):
+        rendered(program)
+
+
+@pytest.mark.parametrize("host", ["::1", "localhost", "10.0.0.1"])
+def test_a_pod_listens_on_all_its_addresses(host: str):
+    args = store_args(container__env=[{"name": "KAOS_MEMORY_SERVER_HOST", "value": host}])
+    with pytest.raises(ArgumentsError, match="the Service could not reach the pod"):
+        environment(args)
+
+
+def test_the_longest_names_reach_the_database_whole():
+    name, namespace = "n" * 51, "s" * 63
+
+    def program() -> None:
+        store(store_args(name=name, namespace=namespace, container__env=[]))
+
+    deployment = rendered(program).manifest("Deployment", f"memorystore-{name}")
+    env = {e["name"]: e for e in deployment["spec"]["template"]["spec"]["containers"][0]["env"]}
+    assert env["KAOS_MEMORY_STORE_NAME"]["value"] == f"{namespace}/{name}"
+
+
+def test_an_empty_text_is_registered_as_kubernetes_keeps_it():
+    def program() -> None:
+        store(store_args(medium_term__system_prompt=""))
+
+    deployment = rendered(program).manifest("Deployment", "memorystore-support")
+    env = {e["name"]: e for e in deployment["spec"]["template"]["spec"]["containers"][0]["env"]}
+    name = "KAOS_MEMORY_MEDIUM_TERM_SYSTEM_PROMPT"
+    assert env[name] == {"name": name}
+
+
+class Word(str, Enum):  # noqa: UP042 - a mixed-in text shows as its member's name
+    STRICT = "strict"
+
+
+@pytest.mark.parametrize("mode", [Word.STRICT, FailureMode.STRICT, "strict"])
+def test_an_enums_member_counts_as_its_text(mode: str):
+    settings = from_environment(environment(store_args(default_failure_mode=mode)))
+    assert settings.default_failure_mode is FailureMode.STRICT

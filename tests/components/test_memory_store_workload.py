@@ -6,7 +6,9 @@ import pulumi
 import pulumi_kubernetes as k8s
 import pytest
 
+from kaos_dev import recording
 from kaos_dev.render import Rendered
+from pulumi_kaos import _rules as rules
 from pulumi_kaos._store_status import store_status
 
 from .samples import recorded, rendered, store, store_args
@@ -110,6 +112,11 @@ def test_replicas_are_spread_over_nodes_and_zones():
         "topology.kubernetes.io/zone",
     ]
     assert {c["whenUnsatisfiable"] for c in spread} == {"ScheduleAnyway"}
+    # As even as can be, counted among the pods of one version.
+    assert {c["maxSkew"] for c in spread} == {1}
+    assert [c["matchLabelKeys"] for c in spread] == [["pod-template-hash"]] * 2
+    selector = deployment()["spec"]["selector"]
+    assert [c["labelSelector"] for c in spread] == [selector] * 2
 
 
 @pytest.mark.parametrize(("drain", "grace"), [(None, 35), (45, 60)])
@@ -135,7 +142,11 @@ def test_the_container_writes_to_its_two_folders_only():
     found = pod()
     mounts = found["containers"][0]["volumeMounts"]
     assert {m["mountPath"] for m in mounts} == {"/tmp", "/mem0"}
-    assert all(volume["emptyDir"]["sizeLimit"] for volume in found["volumes"])
+    # Mem0 writes a few megabytes of configuration and history when it is imported.
+    sizes = {v["name"]: rules._amount(v["emptyDir"]["sizeLimit"]) for v in found["volumes"]}
+    assert sizes.keys() == {"tmp", "mem0"}
+    assert all(2**25 <= size <= 2**30 for size in sizes.values() if size is not None)
+    assert None not in sizes.values()
     assert found["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
 
 
@@ -176,8 +187,8 @@ def test_the_outputs_of_an_update():
         for name in ("endpoint", "ready", "phase", "message", "service_name", "deployment_name"):
             pulumi.export(name, getattr(made, name))
 
-    recording = recorded(program)
-    assert recording.exports == {
+    found = recorded(program)
+    assert found.exports == {
         "endpoint": "http://memorystore-support.acme.svc.cluster.local:8080",
         "ready": True,
         "phase": "Ready",
@@ -185,9 +196,36 @@ def test_the_outputs_of_an_update():
         "service_name": "memorystore-support",
         "deployment_name": "memorystore-support",
     }
-    urn = recording.of_type("kaos:index:MemoryStore")[0].urn
-    assert recording.outputs[urn]["endpoint"] == recording.exports["endpoint"]
-    assert recording.outputs[urn]["serviceName"] == "memorystore-support"
+    urn = found.of_type("kaos:index:MemoryStore")[0].urn
+    assert found.outputs[urn]["endpoint"] == found.exports["endpoint"]
+    assert found.outputs[urn]["serviceName"] == "memorystore-support"
+
+
+def test_a_store_without_all_its_replicas_is_not_ready(monkeypatch: pytest.MonkeyPatch):
+    answer = recording._answer
+
+    def degraded(token: str, name: str, inputs: dict[str, Any], *, preview: bool) -> dict[str, Any]:
+        found = answer(token, name, inputs, preview=preview)
+        if token.endswith(":Deployment"):
+            found["status"] = {"replicas": 2, "availableReplicas": 1}
+        return found
+
+    monkeypatch.setattr(recording, "_answer", degraded)
+
+    def program() -> None:
+        made = store(store_args())
+        for name in ("ready", "phase", "message"):
+            pulumi.export(name, getattr(made, name))
+
+    found = recorded(program)
+    expected = {
+        "ready": False,
+        "phase": "Pending",
+        "message": "1 of 2 replicas are available",
+    }
+    assert found.exports == expected
+    registered = found.outputs[found.of_type("kaos:index:MemoryStore")[0].urn]
+    assert {name: registered[name] for name in expected} == expected
 
 
 def test_a_preview_knows_the_endpoint_already():
@@ -223,3 +261,19 @@ def test_the_phase_follows_the_deployment(
 
 def test_a_deployment_without_status_is_pending():
     assert store_status(None, 1).phase == "Pending"
+
+
+def test_a_reason_stands_in_for_a_message():
+    refused = k8s.apps.v1.outputs.DeploymentCondition(
+        type="ReplicaFailure", status="True", reason="FailedCreate"
+    )
+    status = k8s.apps.v1.outputs.DeploymentStatus(available_replicas=0, conditions=[refused])
+    assert store_status(status, 1).message == "0 of 1 replicas are available: FailedCreate"
+
+
+def test_a_pod_may_stop_for_as_long_as_the_service_takes():
+    # Half of the drain for requests, half for work, then up to 5 s for the database's connections.
+    for drain in (1, 20, 600):
+        spec = pod(server={"drain_seconds": drain})
+        before = spec["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
+        assert spec["terminationGracePeriodSeconds"] - before >= drain + 5 + 5

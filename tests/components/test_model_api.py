@@ -74,6 +74,10 @@ def test_a_secret_of_the_users_is_referred_to_and_not_made():
     recording = recorded(program)
     assert recording.of_type("kubernetes:core/v1:Secret") == []
     assert recording.exports == {"name": "mine", "key": "token", "endpoint": "https://x/v1"}
+    (registered,) = [
+        outputs for urn, outputs in recording.outputs.items() if "kaos:index:ModelAPI" in urn
+    ]
+    assert registered == {"endpoint": "https://x/v1", "secretName": "mine", "secretKey": "token"}
 
 
 def test_an_endpoint_may_need_no_key():

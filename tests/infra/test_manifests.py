@@ -40,6 +40,8 @@ def test_it_satisfies_the_restricted_standard(workload: dict[str, Any]):
     security = spec["securityContext"]
     assert security["runAsNonRoot"] is True
     assert security["runAsUser"] > 0
+    assert security["runAsGroup"] == security["fsGroup"] > 0  # never the group root
+    assert not security.get("supplementalGroups")
     assert security["seccompProfile"] == {"type": "RuntimeDefault"}
     for container in containers(workload):
         assert container["securityContext"]["allowPrivilegeEscalation"] is False
@@ -55,11 +57,38 @@ def test_it_keeps_our_own_rules(workload: dict[str, Any]):
     assert spec["enableServiceLinks"] is False
     for volume in spec["volumes"]:
         assert "emptyDir" not in volume or volume["emptyDir"]["sizeLimit"]
+    # Walking a whole volume at each start takes long, and widens modes that PostgreSQL refuses.
+    assert spec["securityContext"]["fsGroupChangePolicy"] == "OnRootMismatch"
     for container in containers(workload):
+        # Images that were loaded into a cluster's nodes cannot be pulled.
+        assert container["imagePullPolicy"] == "IfNotPresent"
         assert container["securityContext"]["readOnlyRootFilesystem"] is True
         assert {"cpu", "memory"} <= container["resources"]["requests"].keys()
         assert "memory" in container["resources"]["limits"]
         assert {"startupProbe", "livenessProbe", "readinessProbe"} <= container.keys()
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=named)
+def test_probes_are_patient_at_the_start_and_quick_to_take_traffic_away(workload: dict[str, Any]):
+    (container,) = containers(workload)
+    startup, liveness, readiness = (
+        container[f"{kind}Probe"] for kind in ("startup", "liveness", "readiness")
+    )
+
+    def seconds(probe: dict[str, Any]) -> int:
+        return probe["periodSeconds"] * probe["failureThreshold"]
+
+    # A database is created within the startup probe's time, a service only imports.
+    assert seconds(startup) >= (120 if workload["kind"] == "StatefulSet" else 60)
+    assert startup["periodSeconds"] <= 2  # a start is not waited for longer than it takes
+    # One slow answer restarts nothing, and a dead process goes within a minute.
+    assert liveness["failureThreshold"] >= 3
+    assert 30 <= seconds(liveness) <= 60
+    # One slow answer empties no Service, and two in a row do within ten seconds.
+    assert readiness["failureThreshold"] == 2
+    assert seconds(readiness) <= 10
+    for probe in (startup, liveness, readiness):
+        assert 2 <= probe["timeoutSeconds"] <= 5
 
 
 def test_each_object_is_there_once():
@@ -73,3 +102,4 @@ def test_namespaces_enforce_the_restricted_standard():
     for namespace in namespaces:
         labels = namespace["metadata"]["labels"]
         assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+        assert labels["pod-security.kubernetes.io/enforce-version"] == "latest"

@@ -1,10 +1,11 @@
 """The renderer: what a kubelet would make of the manifests."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kaos_dev.kubelet import MissingObjectError, expanded
+from kaos_dev.kubelet import MissingObjectError, container_environment, expanded
 from kaos_dev.render import RenderError, loopback, render
 
 from .samples import demo, dev, run, stack, store
@@ -49,6 +50,28 @@ def test_one_host_may_have_two_ports():
         "A": "http://127.0.0.1:10/v1",
         "B": "http://127.0.0.1:20/v1",
     }
+
+
+def test_a_secret_may_hold_its_entries_in_base64():
+    reference = {"secretKeyRef": {"name": "mine", "key": "dsn"}}
+    container = {"env": [{"name": "DSN", "valueFrom": reference}, {"name": "NOTHING"}]}
+    workload = {
+        "metadata": {"namespace": "acme"},
+        "spec": {"template": {"spec": {"containers": [container]}}},
+    }
+    data = {"dsn": "cG9zdGdyZXNxbDovL8OpQGRi"}
+
+    def secret(namespace: str, **entries: dict[str, str]) -> dict[str, Any]:
+        return {"kind": "Secret", "metadata": {"name": "mine", "namespace": namespace}, **entries}
+
+    manifests = [secret("globex", stringData={"dsn": "other"}), secret("acme", data=data)]
+    found = {"DSN": "postgresql://\u00e9@db", "NOTHING": ""}
+    assert container_environment(workload, manifests) == found
+    # As the API server merges them.
+    both = secret("acme", data=data, stringData={"dsn": "newer"})
+    assert container_environment(workload, [both])["DSN"] == "newer"
+    with pytest.raises(MissingObjectError, match="acme/mine has no entry dsn"):
+        container_environment(workload, [secret("acme", data={})])
 
 
 def test_two_runs_give_the_same():

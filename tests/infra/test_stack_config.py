@@ -94,6 +94,18 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         ),
         "kaos:stores.0.database.dev_postgres: deletion_policy comes from kaos:deletion_policy; r",
     ),
+    "a key with the project's name": (
+        stack(store(database={"dsn_from": "kaos:acme_dsn"})),
+        "kaos:stores.0.database.dsn_from: is a key of this project; write it without a colon",
+    ),
+    "one fault in two stores": (
+        stack(
+            store(),
+            store(name="sales", storage={"external": {"collection": "sales"}}),
+            model_apis={"main": {"endpoint": "models:8000"}},
+        ),
+        "ModelAPI acme.main: external.endpoint must be an http:// or https:// URL",
+    ),
     "misspelt setting": (
         stack(kubernets={"context": "production"}),
         (
@@ -185,6 +197,30 @@ def test_a_secret_inside_the_stores_is_refused(tmp_path: Path):
     secrets = {"model_api_key": "sk-1", "kaos:stores": "[]"}
     with pytest.raises(pulumi.RunError, match="kaos:stores holds a secret, but is read in plain"):
         run(tmp_path, stack(), secrets)
+
+
+def test_a_secret_is_not_called_misspelt_where_its_name_cannot_be_read(tmp_path: Path):
+    with pytest.raises(pulumi.RunError) as caught:
+        run(tmp_path, stack(store(namespace=None)))
+    (problem,) = str(caught.value).splitlines()
+    assert problem.startswith("kaos:stores.0.namespace: Input should be a valid string")
+
+
+def test_one_fault_is_told_once(tmp_path: Path):
+    faulty = stack(
+        store(storage={"external": "pgvector"}),
+        store(name="sales", storage={"external": {"collection": "sales"}}),
+        model_apis={"main": {"endpoint": "models:8000"}},
+    )
+    with pytest.raises(pulumi.RunError) as caught:
+        run(tmp_path, faulty)
+    problems = str(caught.value).splitlines()
+    assert [p for p in problems if p.startswith("ModelAPI")] == list(
+        dict.fromkeys(p for p in problems if p.startswith("ModelAPI"))
+    )
+    assert [p for p in problems if "storage" in p] == [
+        "MemoryStore acme.support: storage.external must be a mapping, not text"
+    ]
 
 
 def test_a_setting_without_a_value_is_not_given(tmp_path: Path):

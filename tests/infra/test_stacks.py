@@ -165,6 +165,52 @@ def test_a_dsn_from_the_stack_goes_into_a_secret(tmp_path: Path):
     assert leaks(rendered.recording) == []
 
 
+def test_another_dsn_is_another_secret_and_restarts_the_pods(tmp_path: Path):
+    def built(dsn: str) -> tuple[dict[str, Any], Any]:
+        config = stack(store(database={"dsn_from": "acme_dsn"}))
+        rendered = run(tmp_path, config, {"model_api_key": "sk-1", "acme_dsn": dsn})
+        (secret,) = [m for m in rendered.manifests() if "dsn" in m.get("stringData", {})]
+        return secret, rendered.manifest("Deployment", "memorystore-support")["spec"]["template"]
+
+    (first, old), (_, new), (_, again) = map(
+        built, ("postgres://a", "postgres://b", "postgres://a")
+    )
+    assert first["immutable"] is True
+    assert old != new
+    assert old == again
+
+
+def test_a_key_of_the_tenants_is_referred_to(tmp_path: Path):
+    endpoint = {"endpoint": "http://x/v1", "secret_ref": {"name": "mine", "key": "token"}}
+    rendered = run(tmp_path, stack(model_apis={"main": endpoint}))
+    deployment = rendered.manifest("Deployment", "memorystore-support")
+    env = deployment["spec"]["template"]["spec"]["containers"][0]["env"]
+    for role in ("SUMMARIZATION", "EMBEDDING"):
+        key = next(v for v in env if v["name"] == f"KAOS_MEMORY_MODELS_{role}_API_KEY")
+        assert key["valueFrom"]["secretKeyRef"] == {"name": "mine", "key": "token"}
+
+
+def test_what_is_a_stores_own_reaches_it(tmp_path: Path):
+    own = store(
+        image="registry/canary:2",
+        replicas=3,
+        rollout_token="7",
+        resources={"requests": {"cpu": "1"}},
+        server={"drain_seconds": 33},
+        container={"env": [{"name": "EXTRA", "value": "1"}]},
+    )
+    rendered = run(tmp_path, stack(own))
+    spec = rendered.manifest("Deployment", "memorystore-support")["spec"]
+    (container,) = spec["template"]["spec"]["containers"]
+    assert spec["replicas"] == 3
+    assert spec["template"]["metadata"]["annotations"] == {"memory.kaos.tools/rollout-token": "7"}
+    assert container["image"] == "registry/canary:2"
+    assert container["resources"]["requests"]["cpu"] == "1"
+    environment = rendered.container_environment("memorystore-support")
+    assert environment["EXTRA"] == "1"
+    assert from_environment(environment).server.drain_seconds == 33
+
+
 def test_a_secret_of_the_tenants_is_referred_to(tmp_path: Path):
     database = {"connection_secret": {"name": "mine", "key": "url"}}
     rendered = run(tmp_path, stack(store(database=database)))
@@ -236,3 +282,10 @@ def test_every_database_can_have_another_image(tmp_path: Path):
     rendered = run(tmp_path, stack(postgres_image="local/pg:1"))
     pod = rendered.manifest("StatefulSet", "kaos-memory-pgvector")["spec"]["template"]["spec"]
     assert pod["containers"][0]["image"] == "local/pg:1"
+
+
+def test_a_database_may_have_an_image_of_its_own(tmp_path: Path):
+    database = {"dev_postgres": {"image": "local/own:2"}}
+    rendered = run(tmp_path, stack(store(database=database), postgres_image="local/pg:1"))
+    pod = rendered.manifest("StatefulSet", "kaos-memory-pgvector")["spec"]["template"]["spec"]
+    assert pod["containers"][0]["image"] == "local/own:2"
