@@ -7,23 +7,41 @@ from typing import Any
 from pydantic import SecretStr
 from pydantic_core import PydanticUndefined
 
-from kaos_memory.settings import VARIABLES, Variable
+from kaos_memory.settings import VARIABLES, Models, Variable
 
 _HEAD = """# Settings of a memory store
 
-Every field has the path by which a stack or a component names it and the variable by which the
-service reads it. A field that is not given projects nothing: the service's default holds. Two rules
-span several fields:
+Every field has the variable by which the service reads it. A stack's file and a component name it
+by the same path, except where the column *in a stack or component* says otherwise: those fields
+follow from other arguments. A field that is not given projects nothing: the service's default
+holds. The last word has `container.env`, which sets variables.
+
+Two rules span several fields:
 
 - `0 < compaction_target < compaction_trigger <= token_budget`, once marks of 0 are derived (the
   trigger from the token budget, the target from half of it);
-- `auth.mode` must be given unless the service listens on loopback only.
+- `auth.mode` must be given unless the service listens on loopback only; a component
+  always needs it.
 
 This file is generated: `python -m kaos_dev.settings_table > docs/settings.md`.
 
-| field | default | allowed | variable |
-|---|---|---|---|
+| field | default | allowed | in a stack or component | variable |
+|---|---|---|---|---|
 """
+
+_ROLES = tuple(Models.model_fields)
+FILLED_IN = {
+    "storage.external.dsn": "`storage.external.connection_secret_ref`; in a stack, `database`",
+    **{f"models.{role}.base_url": f"the endpoint of `models.{role}.model_api`" for role in _ROLES},
+    **{f"models.{role}.api_key": f"the Secret of `models.{role}.model_api`" for role in _ROLES},
+    "server.host": "all addresses of the pod",
+    "server.port": "the default",
+    "store.name": "`<namespace>/<name>`",
+}
+"""Fields that are no arguments of a component, and what they follow from there."""
+NOT_AVAILABLE = "not available in this version"
+_LATER = {"storage.type": ["local"]}
+"""Options that the model knows and this version cannot serve."""
 
 
 def table() -> str:
@@ -32,8 +50,20 @@ def table() -> str:
 
 
 def _row(variable: Variable) -> str:
-    shown = (f"`{variable.dotted}`", _default(variable), _allowed(variable), f"`{variable.name}`")
+    shown = (
+        f"`{variable.dotted}`",
+        _default(variable),
+        _allowed(variable),
+        _given_by(variable),
+        f"`{variable.name}`",
+    )
     return f"| {' | '.join(shown)} |\n"
+
+
+def _given_by(variable: Variable) -> str:
+    if variable.dotted.startswith("storage.local."):
+        return NOT_AVAILABLE
+    return FILLED_IN.get(variable.dotted, "")
 
 
 def _default(variable: Variable) -> str:
@@ -54,7 +84,9 @@ def _allowed(variable: Variable) -> str:
     annotation: Any = variable.field.annotation
     options = [str(option) for option in _options(annotation)]
     if options:
-        return ", ".join(f"`{option}`" for option in options)
+        later = _LATER.get(variable.dotted, [])
+        now = ", ".join(f"`{option}`" for option in options if option not in later)
+        return "; ".join([now, *(f"`{option}` is {NOT_AVAILABLE}" for option in later)])
     bounds = _bounds(variable)
     kind = next(
         (k for k in ("bool", "int", "float") if re.search(rf"\b{k}\b", str(annotation))), ""
@@ -84,10 +116,13 @@ def _bounds(variable: Variable) -> str:
                 marks[name] = getattr(mark, name)
     if "ge" in marks:
         return f"{marks['ge']}-{marks['le']}"
+    bounds: list[str] = []
     if "pattern" in marks:
         escaped = str(marks["pattern"]).replace("|", "\\|")
-        return f"like `{escaped}`"
-    return f"of at most {marks['max_length']:,} characters" if "max_length" in marks else ""
+        bounds.append(f"like `{escaped}`")
+    if "max_length" in marks:
+        bounds.append(f"of at most {marks['max_length']:,} characters")
+    return ", ".join(bounds)
 
 
 if __name__ == "__main__":
