@@ -151,3 +151,16 @@ async def test_a_statement_that_fails_poisons_nothing(storage: PostgresStorage):
         with pytest.raises(asyncpg.PostgresError):
             await storage.append(ALICE, turns("NUL \x00"))
     await storage.append(ALICE, turns("fine"))
+
+
+async def test_erased_names_are_hashed_with_a_key_of_the_stores_own(
+    postgres: EmbeddedPostgres, storage: PostgresStorage
+):
+    postgres.create_database("keyed", template="empty_store", owner=OWNER)
+    identity = schema.StoreIdentity("another", "m", 4)
+    other = await schema.prepare(postgres.dsn("keyed", OWNER), "kaos_memory", identity)
+    mine = storage._db.schema.subject("principal", "alice")
+    assert mine != other.subject("principal", "alice")
+    assert mine == storage._db.schema.subject("principal", "alice")
+    assert mine != storage._db.schema.subject("agent", "alice")
+    postgres.drop_database("keyed")
