@@ -7,7 +7,7 @@ one alone.
 import difflib
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import pulumi
 from pulumi.runtime import config as runtime_config
@@ -18,6 +18,8 @@ from stack_config import SecretEntry, StackConfig, StackError, Store, StoreModel
 
 DEV_POSTGRES_SECRET = SecretEntry(name="kaos-memory-pgvector", key="dsn")
 """What every `dev_postgres` makes in its namespace."""
+_SERVER = {"host", "hostaddr", "port", "dbname"}
+"""Parameters of a DSN that name its server or database, instead of the address."""
 
 
 def read_config(config: pulumi.Config) -> StackConfig:
@@ -41,10 +43,10 @@ def read_config(config: pulumi.Config) -> StackConfig:
     try:
         stack = StackConfig.model_validate(given)
     except ValidationError as error:
+        told = [problem.split(" ")[0] for problem in problems]
+        found = [it for it in error.errors() if config.full_key(str(it["loc"][0])) not in told]
         problems += _unknown_keys(config, None)
-        raise StackError(
-            problems + [_sentence(config, found) for found in error.errors()]
-        ) from None
+        raise StackError(problems + [_sentence(config, it) for it in found]) from None
     problems += _unknown_keys(config, stack.secrets)
     problems += _secret_problems(config, stack)
     problems += _cross_problems(config, stack) + _shared_problems(config, stack)
@@ -186,6 +188,6 @@ def _address(dsn: str) -> tuple[str, ...]:
         host, port = url.hostname, url.port or 5432
     except ValueError:
         return (dsn,)
-    if host is None or url.query:  # the query may name the server
+    if host is None or _SERVER & parse_qs(url.query).keys():
         return (dsn,)
     return (host, str(port), url.path.strip("/"))

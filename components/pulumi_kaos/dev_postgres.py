@@ -174,7 +174,7 @@ def _name(
 
 
 def dev_postgres_problems(name: str, args: Mapping[str, Any]) -> list[str]:
-    """Return everything that is wrong with the arguments; creates nothing."""
+    """Return what is wrong with the arguments, outputs apart; creates nothing."""
     try:
         _checked(name, args)
     except ArgumentsError as error:

@@ -102,7 +102,7 @@ class MemoryStore(pulumi.ComponentResource):
 
 
 def memory_store_problems(name: str, args: Mapping[str, Any]) -> list[str]:
-    """Return everything that is wrong with the arguments; creates nothing.
+    """Return what is wrong with the arguments, outputs apart; creates nothing.
 
     For programs with several components, which want to refuse all faults before the first one.
     """

@@ -94,7 +94,7 @@ class ModelAPI(pulumi.ComponentResource):
 
 
 def model_api_problems(name: str, args: Mapping[str, Any]) -> list[str]:
-    """Return everything that is wrong with the arguments; creates nothing."""
+    """Return what is wrong with the arguments, outputs apart; creates nothing."""
     try:
         _checked(name, args)
     except ArgumentsError as error:

@@ -40,7 +40,7 @@ SHARED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "two logins of one database": (
         FROM_ACME,
         {"database": FROM_OTHER, "namespace": "globex"},
-        "postgres://other:pw@DB:5432/kaos/",
+        "postgres://other:pw@DB:5432/kaos/?sslmode=require",
     ),
     "the Secret of the namespace's database": ({"dev_postgres": {}}, {"database": WELL_KNOWN}, DSN),
     "one Secret": (own_secret(), {"database": own_secret()}, DSN),
@@ -54,6 +54,11 @@ APART: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "two collections": (FROM_ACME, {"database": FROM_ACME, **collection("sales")}, DSN),
     "two collections by variable": (FROM_ACME, {"database": FROM_ACME, **by_env("sales")}, DSN),
     "two databases of a server": (FROM_ACME, {"database": FROM_OTHER}, f"{DSN}2"),
+    "two hosts by parameter": (
+        {"dsn_from": "other_dsn"},
+        {"database": {"dsn_from": "acme_dsn"}},
+        "postgresql://TAINT-dsn@db/kaos?host=other",
+    ),
     "two ports": (FROM_ACME, {"database": FROM_OTHER}, "postgresql://db:6432/kaos"),
     "one Secret's name in two namespaces": (
         own_secret(),

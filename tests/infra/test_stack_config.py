@@ -1,4 +1,4 @@
-"""A faulty configuration stops the program before its first resource, with every fault."""
+"""A faulty configuration stops the program before its first resource."""
 
 from pathlib import Path
 from typing import Any
@@ -204,6 +204,12 @@ def test_a_secret_is_not_called_misspelt_where_its_name_cannot_be_read(tmp_path:
         run(tmp_path, stack(store(namespace=None)))
     (problem,) = str(caught.value).splitlines()
     assert problem.startswith("kaos:stores.0.namespace: Input should be a valid string")
+
+
+def test_a_list_that_is_text_is_not_also_missing(tmp_path: Path):
+    with pytest.raises(pulumi.RunError) as caught:
+        run(tmp_path, stack(stores="abc"))
+    assert str(caught.value) == "kaos:stores is text; write it as a list or a mapping"
 
 
 def test_one_fault_is_told_once(tmp_path: Path):
