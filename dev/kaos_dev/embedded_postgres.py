@@ -10,21 +10,19 @@ socket. A process that dies leaves its server behind: the next one to start stop
 its files. Whether the launcher lives is told by a lock that the kernel releases with the process.
 """
 
-import os
 import secrets
-import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Final, Literal, Self
+from typing import Final, Literal, Self
 from urllib.parse import quote
 
 import psutil
 
-from kaos_dev.postgres_binaries import postgres_bin, require_reachable, unprivileged_user
+from kaos_dev.postgres_binaries import postgres_bin
+from kaos_dev.postgres_directory import ServerDirectory
 from kaos_dev.postgres_processes import (
     DEADLINE_SECONDS,
     POLL_SECONDS,
@@ -32,11 +30,7 @@ from kaos_dev.postgres_processes import (
     free_port,
     is_ready,
     kill_tree,
-    registry,
-    remove_if_abandoned,
     spawn,
-    stop_leftover,
-    try_lock,
 )
 
 __all__ = ["SUPERUSER", "EmbeddedPostgres", "EmbeddedPostgresError", "ShutdownMode"]
@@ -72,10 +66,8 @@ class EmbeddedPostgres:
         fsync: bool = True,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        self._directory = directory
-        self._temporary = directory is None
+        self._directory = ServerDirectory(directory)
         self._settings = {**({} if fsync else _NOT_DURABLE), **(settings or {})}
-        self._lock: IO[str] | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._port = 0
         self._passwords: dict[str, str] = {}
@@ -100,7 +92,7 @@ class EmbeddedPostgres:
     @property
     def log(self) -> str:
         """What the server wrote to its log so far."""
-        return (self._home / "postgres.log").read_text(errors="replace")
+        return self._directory.log.read_text(errors="replace")
 
     @staticmethod
     def program(name: str) -> Path:
@@ -122,10 +114,10 @@ class EmbeddedPostgres:
         """Start the server and wait until it answers; make the cluster first if there is none."""
         if self._process is not None and self._process.poll() is None:
             return
-        self._claim_directory()
+        self._directory.claim()
         try:
-            if (self._data / "PG_VERSION").exists():
-                self._passwords[SUPERUSER] = (self._home / "password").read_text().strip()
+            if (self._directory.data / "PG_VERSION").exists():
+                self._passwords[SUPERUSER] = self._directory.password.read_text().strip()
                 self._launch()
             else:
                 self._initialise()
@@ -165,13 +157,7 @@ class EmbeddedPostgres:
         """Stop the server if it runs, and remove the data if the directory was temporary."""
         if self._process is not None:
             self.stop()
-        if self._lock is not None:
-            if self._temporary:
-                with registry():
-                    shutil.rmtree(self._home)
-                self._directory = None
-            self._lock.close()
-            self._lock = None
+        self._directory.release()
 
     def create_owner(self, name: str, password: str) -> None:
         """Create an ordinary role for the service: LOGIN, CREATEROLE, bound by row security.
@@ -205,69 +191,31 @@ class EmbeddedPostgres:
     def execute(self, sql: str, database: str = "postgres") -> str:
         """Run SQL as the superuser; return the rows as text, columns separated by `|`."""
         command = [self.program("psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1"]
-        command += ["-h", self._sockets, "-p", str(self._port), "-U", SUPERUSER, "-d", database]
+        command += ["-h", self._directory.sockets, "-p", str(self._port)]
+        command += ["-U", SUPERUSER, "-d", database]
         psql = subprocess.run(command, input=sql, capture_output=True, text=True, check=False)
         if psql.returncode != 0:
             raise EmbeddedPostgresError(psql.stderr.strip())
         return psql.stdout.rstrip("\n")
-
-    @property
-    def _home(self) -> Path:
-        if self._directory is None:
-            raise EmbeddedPostgresError("the server was never started: call start() first")
-        return self._directory
-
-    @property
-    def _data(self) -> Path:
-        return self._home / "data"
-
-    @property
-    def _sockets(self) -> Path:
-        return self._home / "sockets"
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
             raise EmbeddedPostgresError("the server does not run: call start() first")
         return self._process
 
-    def _claim_directory(self) -> None:
-        if self._lock is not None:
-            return
-        with registry() as temporary_servers:
-            for directory in temporary_servers.iterdir():
-                remove_if_abandoned(directory)
-            if self._directory is None:
-                self._directory = Path(tempfile.mkdtemp(prefix="server-", dir=temporary_servers))
-            self._directory = self._directory.resolve()
-            self._directory.mkdir(parents=True, exist_ok=True)
-            self._directory.chmod(0o711)
-            require_reachable(self._directory)
-            self._lock = try_lock(self._directory)
-        if self._lock is None:
-            raise EmbeddedPostgresError(f"{self._directory} is in use by another process")
-        stop_leftover(self._data)
-        for folder in (self._data, self._sockets):
-            folder.mkdir(mode=0o700, exist_ok=True)
-            if user := unprivileged_user():
-                os.chown(folder, user.uid, user.gid)
-
     def _initialise(self) -> None:
         password = secrets.token_urlsafe(16)
-        password_file = self._home / "password"
-        password_file.touch(mode=0o600)
-        password_file.write_text(password)
-        if user := unprivileged_user():
-            os.chown(password_file, user.uid, user.gid)
+        self._directory.keep_password(password)
         self._passwords[SUPERUSER] = password
-        with (self._home / "postgres.log").open("ab") as log:
+        with self._directory.log.open("ab") as log:
             initdb = spawn(
                 "initdb",
-                *("--pgdata", str(self._data), "--username", SUPERUSER),
-                *("--pwfile", str(password_file), "--auth-local=trust"),
+                *("--pgdata", str(self._directory.data), "--username", SUPERUSER),
+                *("--pwfile", str(self._directory.password), "--auth-local=trust"),
                 *("--auth-host=scram-sha-256", "--encoding=UTF8", "--locale=C"),
                 *("--locale-provider=builtin", "--builtin-locale=C.UTF-8"),
                 *("--no-sync", "--no-instructions"),
-                folder=self._home,
+                folder=self._directory.home,
                 log=log,
             )
             result = initdb.wait()
@@ -279,16 +227,21 @@ class EmbeddedPostgres:
         settings = {
             "listen_addresses": _HOST,
             "port": str(self._port),
-            "unix_socket_directories": str(self._sockets),
+            "unix_socket_directories": str(self._directory.sockets),
             **self._settings,
         }
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-        with (self._home / "postgres.log").open("ab") as log:
+        with self._directory.log.open("ab") as log:
             self._process = spawn(
-                "postgres", "-D", str(self._data), *options, folder=self._home, log=log
+                "postgres",
+                "-D",
+                str(self._directory.data),
+                *options,
+                folder=self._directory.home,
+                log=log,
             )
         deadline = time.monotonic() + DEADLINE_SECONDS
-        while not is_ready(self._data, self._process.pid):
+        while not is_ready(self._directory.data, self._process.pid):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise EmbeddedPostgresError(f"PostgreSQL did not start:\n{self.log}")
             time.sleep(POLL_SECONDS)

@@ -14,7 +14,7 @@ from kaos_dev.model_server import ModelServer
 from kaos_dev.model_server.models import CHAT_MODEL, EMBEDDING_MODEL
 from kaos_memory.engine.endpoint import Endpoint
 from kaos_memory.engine.protocols import ModelError
-from kaos_memory.settings import Model, SettingsError
+from kaos_memory.settings import Model, SettingsError, describe
 
 VARIABLES = "OPENAI_BASE_URL, OPENAI_API_KEY, OPENAI_CHAT_MODEL, OPENAI_EMBEDDING_MODEL"
 _NO_KEY = "no-key"
@@ -65,7 +65,7 @@ def model_endpoint(progress: Callable[[str], None]) -> Generator[ModelEndpoint]:
     """
     url = os.environ.get("OPENAI_BASE_URL")
     if url:
-        progress(f"Asking the model endpoint of OPENAI_BASE_URL ({urlsplit(url).netloc})")
+        progress(f"Asking the model endpoint of OPENAI_BASE_URL ({urlsplit(url).hostname})")
         embedding = os.environ.get("OPENAI_EMBEDDING_MODEL") or "text-embedding-3-small"
         key = os.environ.get("OPENAI_API_KEY") or _NO_KEY
         yield ModelEndpoint(
@@ -94,7 +94,7 @@ async def _measured_dims(url: str, key: str, model: str) -> int:
     except (ModelError, SettingsError) as error:
         reason = str(error)
     except ValidationError as error:
-        reason = f"{error.errors()[0]['loc'][0]} {error.errors()[0]['msg']}"
+        reason = describe(error, {"base_url": url, "model": model})[0]
     except (ValueError, LookupError, TypeError):
         reason = "the embedding endpoint did not answer with embeddings"
     raise ModelEndpointError(f"{reason}; check {VARIABLES}")
