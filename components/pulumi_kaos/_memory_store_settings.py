@@ -64,8 +64,11 @@ def _model(role: str, models: Mapping[str, Any]) -> dict[str, Any]:
     model: Mapping[str, Any] = models.get(role, {})
     api: Mapping[str, Any] = model.get("model_api", {})
     key = {"api_key": _SECRET} if "secret_name" in api else {}
+    url = known(api.get("endpoint"))
+    # What `rules.endpoint` refuses, in words that show no password, is not told again.
+    sound = url if url and rules.endpoint("", url) is None else None
     return {
-        "base_url": known(api.get("endpoint")) or _PLACEHOLDERS["models", role, "base_url"],
+        "base_url": sound or _PLACEHOLDERS["models", role, "base_url"],
         "model": model.get("model", _PLACEHOLDERS["models", role, "model"]),
         **key,
     }

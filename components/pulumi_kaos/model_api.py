@@ -140,11 +140,12 @@ def _problems(name: str, given: Mapping[str, Any]) -> list[str]:
 
 def _endpoint(path: str, value: object) -> str | None:
     text = known(value)
-    if text is None:
-        return None
+    problem = rules.endpoint(path, text)
+    if text is None or problem is not None:
+        return problem
     try:
         TypeAdapter[str](Url).validate_python(text)
     except ValidationError as error:
         rule = error.errors()[0]["msg"].removeprefix("Value error, ")
         return f"{path} {rule}; correct it"
-    return rules.endpoint(path, text)
+    return None
