@@ -25,10 +25,14 @@ MAX_TURNS = 100
 MAX_CONTENT_CHARS = 200_000
 """Characters in one turn."""
 MAX_QUERY_CHARS = 16_000
-MAX_BODY_BYTES = 2_097_152
+MAX_ID_BYTES = 768
+"""Three ids and a hash must fit into one entry of an index."""
+MAX_BODY_BYTES = 1_048_576
 """Bytes of one request's body; more is 413."""
 MAX_PAGE = 1_000
 """Facts in one page of a list."""
+MAX_PAGE_BYTES = 4_194_304
+"""Bytes of text after which a page ends early."""
 MAX_TOKEN_BUDGET = 1_000_000
 
 
@@ -56,6 +60,8 @@ def _blank_is_absent(value: object) -> object:
 def _plain_id(value: str) -> str:
     if not value.isprintable() or " " in value or "*" in value:
         raise ValueError("must not hold white space, control characters or '*'")
+    if len(value.encode()) > MAX_ID_BYTES:
+        raise ValueError(f"must have at most {MAX_ID_BYTES} bytes in UTF-8")
     return value
 
 

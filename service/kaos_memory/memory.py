@@ -26,6 +26,9 @@ from kaos_memory.tiers.reach import Owners, Reach
 RECALL_SECONDS = 3.0
 """A tier that takes longer is left out and the answer is degraded. Clients wait 5 seconds."""
 
+WRITE_SECONDS = 8.0
+"""A write that takes longer is not accepted. Clients wait 10 seconds."""
+
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
@@ -117,10 +120,11 @@ class Memory:
             for turn in turns
         ]
         try:
-            scheduled = await self._storage.append(owner, new)
-        except StorageUnavailable:
+            async with asyncio.timeout(WRITE_SECONDS):
+                scheduled = await self._storage.append(owner, new)
+        except (StorageUnavailable, TimeoutError) as error:
             if self._strict(failure_mode):
-                raise
+                raise StorageUnavailable(type(error).__name__) from error
             return Written(stored=False)
         if scheduled:
             self._wake_workers()

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -58,6 +59,11 @@ class Env:
     name: str
 
 
+_HTTP_URL = re.compile(
+    r"https?://(\[[0-9a-f:.]+\]|[\w.-]+)(:\d+)?(/[^\s?#\x00]*)?", re.ASCII | re.IGNORECASE
+)
+
+
 def _not_boolean(value: object) -> object:
     if isinstance(value, bool):
         raise ValueError("must be a number, not a boolean")  # noqa: TRY004 - pydantic expects it
@@ -65,8 +71,17 @@ def _not_boolean(value: object) -> object:
 
 
 def _http_url(value: str) -> str:
-    if not re.fullmatch(r"https?://[^\s/?#]+[^\s?#]*", value):
-        raise ValueError("must be an http:// or https:// URL without query or fragment")
+    try:
+        port = urlsplit(value).port
+    except ValueError:
+        port = 0
+    if not _HTTP_URL.fullmatch(value):
+        port = 0
+    if port == 0:
+        raise ValueError(
+            "must be an http:// or https:// URL with a valid host and port, and without user, "
+            "query or fragment"
+        )
     return value.rstrip("/")
 
 
@@ -356,12 +371,14 @@ def from_environment(environ: Mapping[str, str]) -> ServiceSettings:
         if not name.startswith(ENV_PREFIX):
             continue
         variable = VARIABLES.get(name)
+        if _is_service_link(name, environ[name]):
+            continue
         if variable is not None:
             group = nested
             for part in variable.path[:-1]:
                 group = group.setdefault(part, {})
             group[variable.path[-1]] = environ[name]
-        elif not _is_service_link(name, environ[name]):
+        else:
             close = difflib.get_close_matches(name, VARIABLES, n=1)
             hint = f"did you mean {close[0]}?" if close else "remove it"
             problems.append(f"{name} is not a setting of this service; {hint}")
@@ -439,6 +456,8 @@ def _sentence(
 
 
 def _clipped(text: str) -> str:
+    """A value as messages show it: short, and without a user and password that it may hold."""
+    text = re.sub(r"//[^/@\s]*@", "//...@", text)
     return text if len(text) <= 80 else text[:77] + "..."
 
 

@@ -121,6 +121,10 @@ def test_the_marks_hold_their_order_after_derivation(
         ("EXTERNAL_DSN", "host=db user=kaos", "storage.external.dsn is a secret: must be a URL"),
         ("MODELS_EMBEDDING_MODEL", "", "models.embedding.model is ''"),
         ("MODELS_EMBEDDING_BASE_URL", "models:80", "must be an http:// or https:// URL"),
+        ("MODELS_EMBEDDING_BASE_URL", "http://models:99999/v1", "with a valid host and port"),
+        ("MODELS_EMBEDDING_BASE_URL", "http://[x/v1", "with a valid host and port"),
+        ("MODELS_EMBEDDING_BASE_URL", "http://℀.com/v1", "with a valid host and port"),
+        ("MODELS_EMBEDDING_BASE_URL", "http://u:hunter2@h/v1", "is 'http://...@h/v1'"),
         ("SERVER_PORT", "65536", "server.port is '65536'"),
         ("LOCAL_PATH", "/data", "type external forbids the local block"),
         ("SHORTTERM_TOKEN_BUDGET", "64", "did you mean KAOS_MEMORY_SHORT_TERM_TOKEN_BUDGET?"),
@@ -156,6 +160,7 @@ def test_variables_of_service_links_are_ignored():
         "KAOS_MEMORY_SERVICE_PORT_HTTP": "8080",
         "KAOS_MEMORY_PORT_8080_TCP_ADDR": "10.0.0.1",
         "KAOS_MEMORY_PGVECTOR_SERVICE_HOST": "10.0.0.2",
+        "KAOS_MEMORY_SERVER_PORT": "tcp://10.0.0.3:80",
     }
     assert from_environment(REQUIRED | links) == from_environment(REQUIRED)
 

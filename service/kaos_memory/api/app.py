@@ -88,8 +88,10 @@ async def _open(parts: Parts) -> None:
                 _log.error("storage_not_open", extra={"reason": str(error)})
             parts.problem = str(error)
         except Exception as error:  # noqa: BLE001 - logged, shown by /readyz, tried again
-            _log.exception("storage_not_open")
-            parts.problem = f"opening the storage failed ({type(error).__name__}); see the log"
+            problem = f"opening the storage failed ({type(error).__name__}); see the log"
+            if parts.problem != problem:
+                _log.exception("storage_not_open")
+            parts.problem = problem
         else:
             parts.problem = None
             parts.workers.start()
@@ -113,6 +115,8 @@ def _probes(app: FastAPI, parts: Parts) -> None:
                 await parts.storage.ping()
             except (StorageUnavailable, TimeoutError):
                 reason = "the storage does not answer"
+            except StorageMisconfigured as error:
+                reason = str(error)
         state: bool | str = True if reason is None else reason
         body = {"ready": reason is None, "stores": {"short_term": state, "longterm": state}}
         return JSONResponse(body, 200 if reason is None else 503)

@@ -5,7 +5,7 @@ the service's time for a request. What they would add to the OpenAPI document is
 """
 
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from kaos_memory.identity.caller import Caller
 
 _ACTOR_HEADER = "x-actor"
 _ACTOR = TypeAdapter[str | None](Id)
+_MOST_FINDINGS = 50
 _STATUSES = {
     "400": "The scope lacks the identity that its level is about",
     "403": "The caller may not do this",
@@ -77,22 +78,35 @@ def _parsed(body: type[Message], content: bytes) -> Message:
     try:
         return body.model_validate_json(content)
     except ValidationError as error:
-        findings = error.errors(include_url=False)
+        findings = _findings(error)
     if findings[0]["type"] == "json_invalid":
         # Python's parser takes lone surrogates, so that the field that has them can be named.
         try:
             return body.model_validate(json.loads(content))
         except ValidationError as error:
-            findings = error.errors(include_url=False)
+            findings = _findings(error)
         except (ValueError, RecursionError):
             pass
     raise InvalidRequest(findings)
 
 
+def _findings(error: ValidationError) -> Sequence[Mapping[str, Any]]:
+    """What pydantic found; of very many findings only how many, which takes no time to say."""
+    if error.error_count() <= _MOST_FINDINGS:
+        return error.errors(include_url=False)
+    message = f"has {error.error_count()} fields that are unknown or break rules"
+    return [{"type": "value_error", "loc": ("body",), "msg": message, "input": None}]
+
+
 def _caller(request: Request) -> Caller:
-    actor = request.headers.get(_ACTOR_HEADER)
-    if actor is None:
+    actors = request.headers.getlist(_ACTOR_HEADER)
+    if not actors:
         return Caller()
+    actor = actors[0]
+    if len(actors) > 1 or not actor.strip():
+        # Blank or ambiguous must not pass for a request without an actor, which is an admin's.
+        message = "must name one agent; leave the header out where none acts"
+        raise InvalidRequest([{"type": "value_error", "loc": (_ACTOR_HEADER,), "msg": message}])
     try:
         return Caller(actor=_ACTOR.validate_python(actor))
     except ValidationError as error:

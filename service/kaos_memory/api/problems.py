@@ -47,15 +47,15 @@ def problem(
 
 def invalid(findings: Sequence[Mapping[str, Any]]) -> Response:
     """422 with each field that breaks a bound; what was sent is not repeated."""
-    errors = [
+    errors: list[dict[str, Any]] = [
         {
             "field": _field(finding),
             "message": _sentence(finding),
         }
-        for finding in findings
+        for finding in findings[:20]
     ]
     detail = "; ".join(f"{each['field']}: {each['message']}" for each in errors[:5])
-    return problem(422, "Unprocessable Content", detail, errors=errors[:20])
+    return problem(422, "Unprocessable Content", detail, errors=errors)
 
 
 def _field(finding: Mapping[str, Any]) -> str:
@@ -112,6 +112,10 @@ async def _on_http(_request: Request, error: Exception) -> Response:
     return problem(status, title, title, headers=getattr(error, "headers", None))
 
 
+async def _on_crash(_request: Request, _error: Exception) -> Response:
+    return problem(500, "Internal Server Error", "the service failed; its log says where")
+
+
 async def _on_denied(request: Request, error: Exception) -> Response:
     return JSONResponse(_refused(request) | {"error": str(error)}, status_code=403)
 
@@ -145,6 +149,7 @@ _HANDLERS = {
     InvalidCursor: _on_cursor,
     StorageUnavailable: _on_unavailable,
     Overloaded: _on_overloaded,
+    Exception: _on_crash,
 }
 
 

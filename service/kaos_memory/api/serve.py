@@ -59,6 +59,10 @@ def build(settings: ServiceSettings) -> Parts:
         raise SettingsError(
             ["storage.type is 'local': not available in this version; use 'external'"]
         )
+    if settings.long_term.rerank:
+        raise SettingsError(
+            ["long_term.rerank is true: not available in this version; leave it out"]
+        )
     prompt = settings.long_term.extraction.system_prompt
     compaction = Compaction(
         trigger=settings.compaction_trigger,

@@ -138,7 +138,7 @@ def _retry_after(header: str | None) -> float | None:
     except ValueError:
         try:
             until = parsedate_to_datetime(header)
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
         if until.tzinfo is None:
             until = until.replace(tzinfo=UTC)

@@ -17,6 +17,10 @@ class StorageUnavailable(Exception):
     """The storage cannot be reached now; trying again later may work."""
 
 
+class StorageLost(StorageUnavailable):
+    """The storage answers, but what was prepared in it is gone; opening it anew may help."""
+
+
 class StorageMisconfigured(Exception):
     """The storage is there but not fit for this store. The message has the remedy."""
 
@@ -124,7 +128,10 @@ class Storage(Protocol):
     async def neighbours(
         self, owner: Owner, embedding: Sequence[float], most: int
     ) -> list[Neighbour]:
-        """The facts of an owner's principal and agent nearest to an embedding."""
+        """The facts of an owner's session nearest to an embedding.
+
+        Only its session: a fact that was said in two must outlive the erasure of one.
+        """
         ...
 
     async def commit_fold(self, batch: Batch, summary: str, tokens: int) -> None:

@@ -25,6 +25,9 @@ from kaos_memory.storage.protocol import (
 POLL_SECONDS = 1.0
 """How often an idle worker looks for work of other replicas, or for work whose wait is over."""
 
+_RELEASE_SECONDS = 2.0
+"""How long a stopped worker may take to give its lease back; a lease runs out by itself too."""
+
 _FIRST_RETRY_SECONDS = 1.0
 _LONGEST_RETRY_SECONDS = 300.0
 
@@ -86,7 +89,8 @@ class Workers:
         _, running = await asyncio.wait(self._tasks, timeout=grace_seconds)
         for task in running:
             task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        if running:
+            await asyncio.wait(running, timeout=_RELEASE_SECONDS)
 
     async def _run(self) -> None:
         while not self._stopping.is_set():
@@ -118,7 +122,9 @@ class Workers:
             if batch is not None:
                 await self._commit(batch)
         except LeaseLost:
+            # If it is ours still, only what it was about has changed: it is due at once again.
             _log.info("work_lease_lost", extra={"kind": lease.kind})
+            await self._storage.release(lease)
         except ModelUnavailable as error:
             wait = backoff(lease.attempt, error.retry_after)
             self._say(lease, str(error), dead=False)
@@ -136,7 +142,10 @@ class Workers:
 
     async def _commit(self, batch: Batch) -> None:
         if batch.lease.kind is WorkKind.FOLD:
-            summary = await self._summariser.fold(batch.digest, batch.turns)
+            told = [turn for turn in batch.turns if turn.content.strip()]
+            summary = batch.digest.summary
+            if told:
+                summary = await self._summariser.fold(batch.digest, told)
             await self._storage.commit_fold(batch, summary, self._count_tokens(summary))
             return
 

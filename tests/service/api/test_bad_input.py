@@ -66,6 +66,7 @@ CASES: list[tuple[str, str, dict[str, Any], int, str]] = [
     ("no query", "recall", {"scope": scope("store")}, 422, "query"),
     ("long query", "recall", recall(query="x" * 16_001), 422, "query"),
     ("long id", "recall", named(principal="x" * 300), 422, "scope.principal"),
+    ("id of many bytes", "recall", named(principal="🙂" * 200), 422, "scope.principal"),
     ("wildcard", "recall", named(principal="*"), 422, "scope.principal"),
     ("wildcard inside", "forget", {"scope": scope("user", principal="a*")}, 422, "principal"),
     ("space", "recall", named(principal="alice smith"), 422, "scope.principal"),
@@ -161,6 +162,26 @@ async def test_a_field_of_an_unspeakable_name_is_refused(service: Service):
     assert refused.status_code == 422, refused.text
     assert len(refused.text) < 2_000
     await works(service)
+
+
+async def test_very_many_wrong_fields_are_counted_and_not_listed(service: Service):
+    body = recall() | {f"field-{n}": n for n in range(20_000)}
+    refused = await service.post("recall", body)
+    assert refused.status_code == 422
+    assert "20000 fields that are unknown or break rules" in refused.json()["detail"]
+    assert len(refused.text) < 1_000
+    await works(service)
+
+
+@pytest.mark.parametrize("actors", [[""], ["  "], ["kaos://a", "kaos://b"], ["", "kaos://a"]])
+async def test_a_blank_or_ambiguous_actor_is_not_taken_for_an_admin(
+    service: Service, actors: list[str]
+):
+    headers = [("x-actor", actor) for actor in actors]
+    body = {"scope": {"level": "store"}, "query": ""}
+    refused = await service.client.post("/v1/recall", json=body, headers=headers)
+    assert refused.status_code == 422, refused.text
+    assert refused.json()["errors"][0]["field"] == "x-actor"
 
 
 @pytest.mark.parametrize("actor", ["*", "a b", "x" * 300, "caf\xe9\x85"])

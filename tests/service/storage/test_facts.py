@@ -1,5 +1,6 @@
 """Facts: exact search over an owner, pages of all, and indexes that serve both under RLS."""
 
+import base64
 import random
 
 import asyncpg
@@ -14,6 +15,12 @@ from kaos_memory.tiers.reach import Owners
 from .driving import ALICE, BOB, LEASE, embedding
 
 ANYONE = Owners()
+
+
+def forged(time: str) -> str:
+    """A cursor that says a time which no clock shows."""
+    text = f"{time} 00000000-0000-0000-0000-000000000000"
+    return base64.urlsafe_b64encode(text.encode()).decode()
 
 
 async def remember(storage: PostgresStorage, owner: Owner, *facts: NewFact) -> None:
@@ -69,12 +76,36 @@ async def test_each_level_finds_what_it_covers_and_no_more(storage: PostgresStor
     assert await texts(ANYONE) == {"session", "agent", "user", "bob"}
 
 
-async def test_neighbours_are_of_the_same_principal_and_agent(storage: PostgresStorage):
+async def test_neighbours_are_of_the_same_conversation(storage: PostgresStorage):
     other_agent = Owner("alice", "kaos://agent/ns/other", "s-1")
-    for owner, text in ((ALICE, "hers"), (other_agent, "another agent's"), (BOB, "his")):
+    other_session = Owner("alice", ALICE.agent, "s-2")
+    for owner, text in (
+        (ALICE, "hers"),
+        (other_agent, "another agent's"),
+        (other_session, "another session's"),
+        (BOB, "his"),
+    ):
         await remember(storage, owner, near(seed=1, text=text))
     [found] = await storage.neighbours(ALICE, embedding(1), 10)
     assert (found.text, found.score) == ("hers", pytest.approx(1.0, abs=1e-3))
+
+
+async def test_a_page_of_long_texts_ends_early_and_none_is_missed(
+    storage: PostgresStorage, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sql, "MAX_PAGE_BYTES", 1_000)
+    texts = [f"{n} {'long ' * (60 * (n % 3))}" for n in range(12)] + ["x" * 5_000]
+    await remember(storage, ALICE, *(NewFact(text, embedding(1)) for text in texts))
+    seen: list[str] = []
+    cursor: str | None = None
+    pages = 0
+    while pages == 0 or cursor is not None:
+        page, cursor = await storage.list_facts(Owners("alice"), 10, cursor)
+        assert len(page) == 1 or sum(len(fact.text) for fact in page[:-1]) < 1_000
+        seen += [fact.text for fact in page]
+        pages += 1
+    assert sorted(seen) == sorted(texts)
+    assert pages > 2
 
 
 async def test_identical_texts_of_several_sessions_count_once_in_a_recall(
@@ -105,7 +136,13 @@ async def test_pages_hold_every_fact_once_in_a_stable_order(storage: PostgresSto
     assert set(seen) == {f"fact {n}" for n in range(25)}
 
 
-@pytest.mark.parametrize("cursor", ["", "nonsense", "AAAA", "MjAyNiB4", "é", "🙂" * 40])
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        *("", "nonsense", "AAAA", "MjAyNiB4", "é", "🙂" * 40),
+        *map(forged, ("0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59")),
+    ],
+)
 async def test_a_cursor_of_somebody_elses_making_is_refused(storage: PostgresStorage, cursor: str):
     with pytest.raises(InvalidCursor):
         await storage.list_facts(Owners("alice"), 10, cursor)

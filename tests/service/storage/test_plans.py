@@ -44,17 +44,17 @@ async def test_search_compares_the_owners_rows_of_one_partition(crowded: Postgre
 
 
 async def test_pages_come_in_the_order_of_their_index(crowded: PostgresStorage):
-    condition, arguments = where(Owners("user-7"), "f", first=4)
+    condition, arguments = where(Owners("user-7"), "f", first=5)
     query = facts._PAGE.replace("{condition}", condition)
     found = await plan(
-        crowded, Role.REQUEST, Owners("user-7"), query, *facts._BEFORE_ALL, 11, *arguments
+        crowded, Role.REQUEST, Owners("user-7"), query, *facts._BEFORE_ALL, 11, 4_096, *arguments
     )
     assert "principal_created_at_id" in found, found
     assert "Sort" not in found, found
 
 
 async def test_neighbours_are_searched_among_the_owners_rows(crowded: PostgresStorage):
-    arguments = (QUESTION, "user-7", "agent-1", 10)
+    arguments = (QUESTION, "user-7", "agent-1", "session-7", 10)
     found = await plan(crowded, Role.WORKER, OF_AGENT, facts._NEIGHBOURS, *arguments)
     assert "Seq Scan" not in found, found
     assert "Append" not in found, found
@@ -77,7 +77,7 @@ async def test_a_conversation_is_read_by_keys_alone(crowded: PostgresStorage):
         (Role.REQUEST, conversations._WINDOW_TOKENS, (7, 3)),
         (Role.REQUEST, conversations._DROP_GONE, (7, 3)),
         (Role.REQUEST, conversations._COMPACT, (7, 1, 1, 1, 10, 10)),
-        (Role.WORKER, work._PENDING, (7, 1, 9)),
+        (Role.WORKER, work._PENDING, (7, 1, 9, 8_000)),
         (Role.WORKER, work._DIGEST, (7, 1)),
         (Role.WORKER, work._HELD, (7, "fold", uuid4())),
         (Role.WORKER, work._DONE, (7, "fold", uuid4())),

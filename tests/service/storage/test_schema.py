@@ -9,13 +9,14 @@ from alembic.script import ScriptDirectory
 
 from kaos_dev.embedded_postgres import EmbeddedPostgres
 from kaos_memory.storage.postgres import schema
+from kaos_memory.storage.postgres.database import Role
 from kaos_memory.storage.postgres.storage import PostgresStorage
 from kaos_memory.storage.protocol import StorageMisconfigured, StorageUnavailable, WorkKind
 from kaos_memory.tiers.memory import NewFact
 from kaos_memory.tiers.reach import Owners
 
 from ..conftest import OWNER, StorageFactory
-from .driving import ALICE, LEASE, turns
+from .driving import ALICE, LEASE, fetch, turns
 
 
 def test_the_head_that_skips_alembic_is_alembics_head():
@@ -144,6 +145,82 @@ async def test_every_connection_can_die_and_the_next_statement_works(
         await storage.append(ALICE, turns("two"))
     [found] = await storage.conversations(Owners("alice", ALICE.agent, "s-1"), 100)
     assert [turn.content for turn in found.turns] == ["one", "two"]
+
+
+async def test_a_schema_that_was_dropped_is_prepared_anew_without_a_restart(
+    storage: PostgresStorage, admin_dsn: str
+):
+    await storage.append(ALICE, turns("one"))
+    await fetch(admin_dsn, "DROP SCHEMA kaos_memory CASCADE")
+    with pytest.raises(StorageUnavailable):
+        await storage.append(ALICE, turns("two"))
+    await storage.ping()
+    assert await storage.append(ALICE, turns("three")) is False
+
+
+@pytest.mark.parametrize("setting", ["lock_timeout", "statement_timeout"])
+async def test_a_statement_that_the_server_times_out_is_unavailable(
+    make_storage: StorageFactory, storage: PostgresStorage, dsn: str, admin_dsn: str, setting: str
+):
+    await storage.append(ALICE, turns("one"))
+    database = dsn.rpartition("/")[2]
+    await fetch(admin_dsn, f"ALTER DATABASE {database} SET {setting} = '200ms'")
+    hasty = make_storage()
+    await hasty.open()
+    async with storage._db.change("alice", ALICE.agent, Role.REQUEST) as connection:
+        await connection.execute("SELECT 1 FROM sessions FOR UPDATE")
+        with pytest.raises(StorageUnavailable):
+            await hasty.append(ALICE, turns("two"))
+    assert await hasty.append(ALICE, turns("three")) is False
+    await hasty.close()
+
+
+async def test_a_cancelled_request_leaves_neither_transaction_nor_connection_behind(
+    storage: PostgresStorage, admin_dsn: str
+):
+    async with storage._db.change("alice", ALICE.agent, Role.REQUEST) as connection:
+        await connection.execute(
+            "INSERT INTO sessions (principal, agent, session, last_position, window_tokens, "
+            "window_turns, last_turn_at) VALUES ('alice', $1, 's-1', 1, 0, 0, now())",
+            ALICE.agent,
+        )
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await storage.append(ALICE, turns("waits for the session's row"))
+    await storage.append(ALICE, turns("next"))
+    open_ones = "SELECT 1 FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'"
+    assert await fetch(admin_dsn, open_ones) == []
+
+
+async def test_pgvector_in_a_schema_of_its_own_is_opened_to_the_roles(
+    make_storage: StorageFactory, postgres: EmbeddedPostgres
+):
+    postgres.create_database("apart", template="template0", owner=OWNER)
+    postgres.execute(
+        "CREATE SCHEMA extensions; CREATE EXTENSION vector SCHEMA extensions", database="apart"
+    )
+    postgres.execute(
+        f"GRANT USAGE ON SCHEMA extensions TO {OWNER} WITH GRANT OPTION", database="apart"
+    )
+    storage = make_storage(to=postgres.dsn("apart", OWNER))
+    await storage.open()
+    assert await storage.nearest_facts(Owners("alice"), [1.0] * 8, 5, None) == []
+    await storage.close()
+    postgres.execute(f"REVOKE USAGE ON SCHEMA extensions FROM {OWNER} CASCADE", database="apart")
+    with pytest.raises(StorageMisconfigured, match="GRANT USAGE ON SCHEMA"):
+        await make_storage(to=postgres.dsn("apart", OWNER)).open()
+    postgres.drop_database("apart")
+
+
+async def test_a_database_that_cannot_hold_all_text_is_refused(
+    make_storage: StorageFactory, postgres: EmbeddedPostgres
+):
+    postgres.execute(
+        f"CREATE DATABASE latin TEMPLATE template0 ENCODING LATIN1 LOCALE 'C' OWNER {OWNER}"
+    )
+    with pytest.raises(StorageMisconfigured, match="ENCODING 'UTF8'"):
+        await make_storage(to=postgres.dsn("latin", OWNER)).open()
+    postgres.drop_database("latin")
 
 
 async def test_a_statement_that_fails_poisons_nothing(storage: PostgresStorage):

@@ -15,6 +15,7 @@ from kaos_memory.storage.protocol import Batch, Lease, LeaseLost, WorkKind
 from kaos_memory.tiers.memory import NewFact, Owner
 from kaos_memory.tiers.reach import Owners, Reach
 
+from ..conftest import StorageFactory
 from .driving import ALICE, BOB, LEASE, account, commit, dump, fetch, turns, work_off
 
 OVERFLOW = ("1", "2", "3", "4", "5", "6")
@@ -75,6 +76,45 @@ async def test_an_erasure_during_the_model_call_leaves_nothing_to_commit_to(
     with pytest.raises(LeaseLost):
         await commit(storage, batch)
     assert await dump(admin_dsn) == before
+
+
+async def test_an_erasure_of_one_session_makes_work_on_the_others_be_done_again(
+    storage: PostgresStorage, admin_dsn: str
+):
+    other = Owner("alice", ALICE.agent, "s-2")
+    await storage.append(other, turns(*OVERFLOW))
+    batch = await claimed(storage, WorkKind.EXTRACT)
+    covered = Reach(ScopeLevel.SESSION, Owners("alice", ALICE.agent, "s-1"), None)
+    await storage.erase(covered, dry_run=False)
+    with pytest.raises(LeaseLost):
+        await commit(storage, batch)
+    await storage.release(batch.lease)
+    await work_off(storage)
+    (await account(admin_dsn, other)).check()
+
+
+async def test_an_erasure_sees_what_was_committed_while_it_waited_whatever_the_server_defaults_to(
+    storage: PostgresStorage, make_storage: StorageFactory, admin_dsn: str, dsn: str
+):
+    database = dsn.rpartition("/")[2]
+    await fetch(
+        admin_dsn,
+        f"ALTER DATABASE {database} SET default_transaction_isolation = 'repeatable read'",
+    )
+    strict = make_storage()
+    await strict.open()
+    async with strict._db.change("alice", ALICE.agent, Role.REQUEST) as connection:
+        erasing = asyncio.create_task(strict.erase(user("alice"), dry_run=False))
+        await _waits_for_a_lock(storage)
+        await connection.execute(
+            "INSERT INTO sessions (principal, agent, session, last_position, window_tokens, "
+            "window_turns, last_turn_at) VALUES ('alice', $1, 'late', 1, 0, 0, now())",
+            ALICE.agent,
+        )
+    receipt = await erasing
+    assert (receipt.sessions, receipt.residue) == (1, 0)
+    assert await fetch(admin_dsn, "SELECT 1 FROM sessions") == []
+    await strict.close()
 
 
 async def test_an_erasure_of_somebody_else_does_not_disturb(storage: PostgresStorage):

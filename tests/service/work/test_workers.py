@@ -126,6 +126,20 @@ async def test_a_defect_in_one_piece_of_work_does_not_end_the_worker(
         await until(admin_dsn, NO_WORK)
 
 
+async def test_turns_without_words_need_no_model_and_do_not_stop_a_digest(
+    storage: PostgresStorage, start: Start, admin_dsn: str
+):
+    async with start():
+        await storage.append(ALICE, turns("first", "second", *[""] * 8, "last"))
+        await until(admin_dsn, NO_WORK)
+        await storage.append(ALICE, turns(*["  "] * 8))
+        await until(admin_dsn, NO_WORK)
+    found = await account(admin_dsn, ALICE)
+    found.check()
+    [row] = await fetch(admin_dsn, "SELECT summary FROM digests ORDER BY version DESC LIMIT 1")
+    assert row["summary"].startswith("first second")
+
+
 async def test_no_more_calls_are_in_flight_than_the_concurrency(
     storage: PostgresStorage, model: Model, start: Start, admin_dsn: str
 ):

@@ -10,7 +10,7 @@ import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
 from kaos_memory.storage.postgres.schema import Schema
-from kaos_memory.storage.protocol import StorageUnavailable
+from kaos_memory.storage.protocol import StorageLost, StorageUnavailable
 from kaos_memory.tiers.reach import Owners
 
 Connection = PoolConnectionProxy
@@ -29,12 +29,25 @@ UNAVAILABLE = (
     asyncpg.ReadOnlySQLTransactionError,
     # Another replica migrated the schema: statements are prepared anew the next time.
     asyncpg.InvalidCachedStatementError,
+    # Cancelled from outside, timed out, deadlocked, out of memory or disk: later may work.
+    asyncpg.InternalClientError,
+    asyncpg.QueryCanceledError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.exceptions.TransactionRollbackError,
+    asyncpg.exceptions.InsufficientResourcesError,
 )
+
+_LOST = (
+    asyncpg.UndefinedTableError,
+    asyncpg.InvalidSchemaNameError,
+    asyncpg.InvalidParameterValueError,  # a role that is no longer there
+)
+"""The schema is not what was prepared: dropped, or restored without its roles."""
 
 _STATEMENTS = 100
 """More than there are, so that none is prepared twice."""
 _ACQUIRE_SECONDS = 5.0
-_STATEMENT_SECONDS = 30.0
+_STATEMENT_SECONDS = 20.0
 
 
 class Role(Enum):
@@ -46,7 +59,7 @@ class Role(Enum):
 
 @dataclass(frozen=True)
 class Subject:
-    """What an erasure locks and remembers: a store, an agent or a principal."""
+    """What an erasure locks and remembers: a principal, or the whole store."""
 
     kind: str
     name: str
@@ -104,7 +117,7 @@ class Database:
     @asynccontextmanager
     async def change(self, principal: str, agent: str, role: Role) -> AsyncGenerator[Connection]:
         """A transaction that adds to one owner's memory. No erasure of it runs meanwhile."""
-        locks = [self._lock(subject, shared=True) for subject in subjects(principal, agent)]
+        locks = [self._lock(subject, shared=True) for subject in subjects(principal)]
         begin = self._begin(role, _bound(principal), _bound(agent), locks)
         async with self._transaction(begin) as connection:
             yield connection
@@ -140,8 +153,10 @@ class Database:
             "kaos.agent": agent,
         }
         calls = [f"set_config('{key}', {_literal(value)}, true)" for key, value in settings.items()]
-        mode = " READ ONLY" if readonly else ""
-        return f"BEGIN{mode}; SELECT {', '.join((*calls, *locks))}"
+        # Not left to the server's default: after waiting for a lock, statements must see what
+        # was committed meanwhile. An older snapshot would make an erasure miss rows.
+        mode = "ISOLATION LEVEL READ COMMITTED" + (", READ ONLY" if readonly else "")
+        return f"BEGIN {mode}; SELECT {', '.join((*calls, *locks))}"
 
     def _lock(self, subject: Subject, *, shared: bool) -> str:
         function = "pg_advisory_xact_lock_shared" if shared else "pg_advisory_xact_lock"
@@ -155,9 +170,16 @@ class Database:
                     await connection.execute(begin)
                     yield connection
                     await connection.execute("COMMIT")
-                except BaseException:
+                except Exception:
                     await _roll_back(connection)
                     raise
+                except BaseException:
+                    # Cancelled, as by a deadline: a server that hangs would not answer a
+                    # rollback either, so the connection goes, and the transaction with it.
+                    connection.terminate()
+                    raise
+        except _LOST as error:
+            raise StorageLost(type(error).__name__) from error
         except UNAVAILABLE as error:
             raise StorageUnavailable(type(error).__name__) from error
 
@@ -174,18 +196,18 @@ class OnDatabase:
         return self._database
 
 
-def subjects(principal: str, agent: str) -> tuple[Subject, Subject, Subject]:
-    """All that an erasure of this owner's memory could be about, in the order of locking."""
-    return STORE, Subject("agent", agent), Subject("principal", principal)
+def subjects(principal: str) -> tuple[Subject, Subject]:
+    """All that an erasure of this principal's memory could be about, in the order of locking."""
+    return STORE, Subject("principal", principal)
 
 
 def erased_subject(owners: Owners) -> Subject:
-    """The narrowest thing that covers all of these owners' memory."""
-    if owners.principal is not None:
-        return Subject("principal", owners.principal)
-    if owners.agent is not None and owners.session is None:
-        return Subject("agent", owners.agent)
-    return STORE
+    """The narrowest thing that covers all of these owners' memory.
+
+    Erasures over several principals are rare and an admin's: each has the store to itself, so
+    that no two of them, nor one of them and a principal's own, delete the same rows at once.
+    """
+    return STORE if owners.principal is None else Subject("principal", owners.principal)
 
 
 def where(owners: Owners, alias: str, first: int = 1) -> tuple[str, list[str]]:

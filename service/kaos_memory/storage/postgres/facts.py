@@ -3,11 +3,12 @@
 import base64
 import binascii
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from uuid import UUID
 
 import asyncpg
 
+from kaos_memory.contract import MAX_PAGE_BYTES
 from kaos_memory.engine.protocols import Neighbour
 from kaos_memory.storage.postgres.database import OnDatabase, Role, where
 from kaos_memory.storage.protocol import InvalidCursor
@@ -43,15 +44,24 @@ _NEWEST = f"""
     ) f
     ORDER BY created_at DESC, id LIMIT $1
 """
+# A page ends early where its texts grow over a bound; its first fact is always on it.
 _PAGE = f"""
-    SELECT {_FACT} FROM facts f
-    WHERE {{condition}} AND (f.created_at, f.id) > ($1::timestamptz, $2::uuid)
-    ORDER BY f.created_at, f.id LIMIT $3
+    SELECT * FROM (
+        SELECT {_FACT}, count(*) OVER () AS found,
+               sum(octet_length(f.text)) OVER (ORDER BY f.created_at, f.id)
+                   - octet_length(f.text) AS before
+        FROM (
+            SELECT * FROM facts f
+            WHERE {{condition}} AND (f.created_at, f.id) > ($1::timestamptz, $2::uuid)
+            ORDER BY f.created_at, f.id LIMIT $3
+        ) f
+    ) page
+    WHERE before < $4 ORDER BY created_at, id
 """
 _NEIGHBOURS = """
     SELECT f.id, f.text, f.hash, 1 - (f.embedding <=> (SELECT $1::real[]::halfvec)) AS score
-    FROM facts f WHERE f.principal = $2 AND f.agent = $3
-    ORDER BY score DESC LIMIT $4
+    FROM facts f WHERE f.principal = $2 AND f.agent = $3 AND f.session = $4
+    ORDER BY score DESC LIMIT $5
 """
 _BEFORE_ALL = (datetime.fromisoformat("0001-01-02T00:00:00+00:00"), UUID(int=0))
 
@@ -89,21 +99,26 @@ class Facts(OnDatabase):
     ) -> tuple[list[Fact], str | None]:
         """A page of all facts in the order they were made, and the next page's cursor."""
         after = _BEFORE_ALL if cursor is None else _parse(cursor)
-        condition, arguments = where(owners, "f", first=4)
+        condition, arguments = where(owners, "f", first=5)
         async with self._db.read(owners) as connection:
             rows = await connection.fetch(
-                _PAGE.replace("{condition}", condition), *after, most + 1, *arguments
+                _PAGE.replace("{condition}", condition),
+                *after,
+                most + 1,
+                MAX_PAGE_BYTES,
+                *arguments,
             )
         facts = [_fact(row) for row in rows[:most]]
-        return facts, _cursor(facts[-1]) if len(rows) > most else None
+        more = bool(rows) and rows[0]["found"] > len(facts)
+        return facts, _cursor(facts[-1]) if more else None
 
     async def neighbours(
         self, owner: Owner, embedding: Sequence[float], most: int
     ) -> list[Neighbour]:
-        """The facts of an owner's principal and agent nearest to an embedding."""
+        """The facts of an owner's session nearest to an embedding."""
         async with self._db.read(Owners(owner.principal, owner.agent), Role.WORKER) as connection:
             rows = await connection.fetch(
-                _NEIGHBOURS, embedding, owner.principal, owner.agent, most
+                _NEIGHBOURS, embedding, owner.principal, owner.agent, owner.session, most
             )
         return [
             Neighbour(id=str(row["id"]), text=row["text"], hash=row["hash"], score=row["score"])
@@ -137,9 +152,6 @@ def _cursor(last: Fact) -> str:
 def _parse(cursor: str) -> tuple[datetime, UUID]:
     try:
         made, _, identity = base64.urlsafe_b64decode(cursor.encode()).decode().partition(" ")
-        at, last = datetime.fromisoformat(made), UUID(identity)
-    except (ValueError, binascii.Error):
+        return datetime.fromisoformat(made).astimezone(UTC), UUID(identity)
+    except (ValueError, OverflowError, binascii.Error):
         raise InvalidCursor from None
-    if at.tzinfo is None:
-        raise InvalidCursor
-    return at, last

@@ -1,6 +1,7 @@
 """Preparing a database for one store: extension, roles, schema, migrations, and whose it is."""
 
 import asyncio
+import contextlib
 import hmac
 import secrets
 from collections.abc import Mapping
@@ -14,6 +15,8 @@ from kaos_memory.storage.protocol import StorageMisconfigured
 
 HEAD = "0001"
 """The newest migration. Where the database has it, Alembic is not even imported."""
+
+_MAY_USE = "SELECT has_schema_privilege($1, to_regnamespace($2)::oid, 'USAGE')"
 
 _OLDEST_PGVECTOR = (0, 7)
 """The first with half-precision vectors."""
@@ -73,6 +76,7 @@ async def prepare(dsn: str, collection: str, identity: StoreIdentity) -> Schema:
     try:
         async with connection.transaction():
             await _serialise(connection, collection)
+            await _refuse_other_encodings(connection)
             extension_schema = await _ensure_extension(connection)
             await _ensure_schema(connection, collection)
             meta = await _ensure_meta(connection, collection, identity)
@@ -81,7 +85,9 @@ async def prepare(dsn: str, collection: str, identity: StoreIdentity) -> Schema:
         async with connection.transaction():
             await _serialise(connection, collection)
             for role in roles:
-                await _ensure_role(connection, role, collection)
+                await _ensure_role(connection, role)
+                for schema in (collection, extension_schema):
+                    await _ensure_usage(connection, role, schema)
         search_path = f'"{collection}", "{extension_schema}"'
         if await _version(connection, collection) != HEAD:
             await _migrate(dsn, collection, search_path, identity, roles)
@@ -108,6 +114,15 @@ async def _serialise(connection: asyncpg.Connection, collection: str) -> None:
     await connection.execute(
         "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", f"kaos migrate {collection}"
     )
+
+
+async def _refuse_other_encodings(connection: asyncpg.Connection) -> None:
+    encoding = await connection.fetchval("SHOW server_encoding")
+    if encoding != "UTF8":
+        raise StorageMisconfigured(
+            f"the database's encoding is {encoding}, which cannot hold all that people type; "
+            "give the store one that was created with ENCODING 'UTF8'"
+        )
 
 
 async def _ensure_extension(connection: asyncpg.Connection) -> str:
@@ -153,7 +168,21 @@ async def _ensure_schema(connection: asyncpg.Connection, collection: str) -> Non
         ) from None
 
 
-async def _ensure_role(connection: asyncpg.Connection, role: str, collection: str) -> None:
+async def _ensure_usage(connection: asyncpg.Connection, role: str, schema: str) -> None:
+    if await connection.fetchval(_MAY_USE, role, f'"{schema}"'):
+        return
+    grant = f'GRANT USAGE ON SCHEMA "{schema}" TO "{role}"'
+    with contextlib.suppress(asyncpg.InsufficientPrivilegeError):  # or PostgreSQL only warns
+        async with connection.transaction():
+            await connection.execute(grant)
+    if not await connection.fetchval(_MAY_USE, role, f'"{schema}"'):
+        raise StorageMisconfigured(
+            f"the roles of row-level security may not use schema {schema!r}; as an administrator "
+            f"run: {grant};"
+        )
+
+
+async def _ensure_role(connection: asyncpg.Connection, role: str) -> None:
     """A role without login that statements run as; the DSN's user must be able to take it on."""
     usable = "SELECT pg_has_role(current_user, $1, 'SET')"
     exists = await connection.fetchval("SELECT 1 FROM pg_roles WHERE rolname = $1", role)
@@ -167,7 +196,6 @@ async def _ensure_role(connection: asyncpg.Connection, role: str, collection: st
                     " WITH INHERIT FALSE" if connection.get_server_version().major >= 16 else ""
                 )
                 await connection.execute(f'GRANT "{role}" TO CURRENT_USER{inherit}')
-            await connection.execute(f'GRANT USAGE ON SCHEMA "{collection}" TO "{role}"')
     except asyncpg.InsufficientPrivilegeError:
         raise StorageMisconfigured(
             "this database user may not create the roles of row-level security; as an "

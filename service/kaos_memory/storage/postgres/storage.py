@@ -2,6 +2,8 @@
 
 import asyncio
 
+import asyncpg
+
 from kaos_memory.settings import ExternalStorage
 from kaos_memory.storage.postgres.conversations import Conversations
 from kaos_memory.storage.postgres.database import UNAVAILABLE, Database, Role
@@ -9,7 +11,7 @@ from kaos_memory.storage.postgres.erasures import Erasures
 from kaos_memory.storage.postgres.facts import Facts
 from kaos_memory.storage.postgres.schema import StoreIdentity, prepare
 from kaos_memory.storage.postgres.work import Work
-from kaos_memory.storage.protocol import StorageUnavailable
+from kaos_memory.storage.protocol import StorageLost, StorageUnavailable
 from kaos_memory.tiers.window import Compaction
 
 
@@ -39,7 +41,7 @@ class PostgresStorage(Conversations, Facts, Work, Erasures):
         try:
             schema = await prepare(dsn, self._external.collection, self._identity)
             self._database = await Database.connect(dsn, schema, self._connections)
-        except UNAVAILABLE as error:
+        except (*UNAVAILABLE, asyncpg.PostgresError) as error:
             raise StorageUnavailable(type(error).__name__) from error
 
     async def close(self) -> None:
@@ -49,6 +51,10 @@ class PostgresStorage(Conversations, Facts, Work, Erasures):
             self._database = None
 
     async def ping(self) -> None:
-        """Prove that statements are answered."""
-        async with asyncio.timeout(2), self._db.anyone(Role.REQUEST) as connection:
-            await connection.fetchval("SELECT 1 FROM sessions LIMIT 1")
+        """Prove that statements are answered; prepare anew what was lost meanwhile."""
+        try:
+            async with asyncio.timeout(2), self._db.anyone(Role.REQUEST) as connection:
+                await connection.fetchval("SELECT 1 FROM sessions LIMIT 1")
+        except StorageLost:
+            await self.close()
+            await self.open()

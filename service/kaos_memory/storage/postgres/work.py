@@ -15,7 +15,7 @@ from kaos_memory.storage.postgres.database import Connection, OnDatabase, Role, 
 from kaos_memory.storage.postgres.facts import vector
 from kaos_memory.storage.protocol import Batch, Lease, LeaseLost, WorkKind
 from kaos_memory.tiers.memory import Digest, NewFact, Owner, Turn
-from kaos_memory.tiers.window import Compaction, Marks, batch
+from kaos_memory.tiers.window import MAX_BATCH_TOKENS, Compaction, Marks, batch
 
 _CLAIM = """
     UPDATE work SET lease = $1, run_after = now() + $2, attempts = attempts + 1
@@ -28,8 +28,12 @@ _CLAIM = """
 _HELD = "SELECT 1 FROM work WHERE session_ref = $1 AND kind = $2 AND lease = $3"
 _SESSION = f"SELECT session, digest_version, {MARKS} FROM sessions WHERE id = $1"
 _PENDING = f"""
-    SELECT {TURN} FROM turns WHERE session_ref = $1 AND position > $2 AND position <= $3
-    ORDER BY position LIMIT 500
+    SELECT {TURN} FROM (
+        SELECT *, sum(tokens) OVER (ORDER BY position) - tokens AS before FROM turns
+        WHERE session_ref = $1 AND position > $2 AND position <= $3
+        ORDER BY position LIMIT 500
+    ) waiting
+    WHERE before < $4 ORDER BY position
 """
 _DIGEST = "SELECT summary FROM digests WHERE session_ref = $1 AND version = $2"
 _EPOCHS = "SELECT subject, epoch FROM epochs WHERE subject = ANY($1)"
@@ -99,7 +103,11 @@ class Work(OnDatabase):
             marks = _marks(session)
             marks = marks.evict(marks.evicted_through, self._compaction)
             rows = await connection.fetch(
-                _PENDING, lease.session_ref, _done(lease.kind, marks), marks.evicted_through
+                _PENDING,
+                lease.session_ref,
+                _done(lease.kind, marks),
+                marks.evicted_through,
+                MAX_BATCH_TOKENS,
             )
             if not rows:
                 await connection.execute(
@@ -216,7 +224,7 @@ class Work(OnDatabase):
     async def _epochs(self, connection: Connection, lease: Lease) -> tuple[int, ...]:
         keys = [
             self._db.schema.subject(subject.kind, subject.name)
-            for subject in subjects(lease.principal, lease.agent)
+            for subject in subjects(lease.principal)
         ]
         rows = await connection.fetch(_EPOCHS, keys)
         found = {row["subject"]: row["epoch"] for row in rows}
