@@ -107,4 +107,4 @@ def test_an_encrypted_value_must_be_given(tmp_path: Path):
 
 def test_the_programs_own_error_comes_through():
     with pytest.raises(Exception, match="kaos:image is not set"):
-        render("stacks/Pulumi.dev.yaml", {"model_api_key": "x"})
+        render("stacks/Pulumi.dev.yaml", {"model_api_key": "x", "image": ""})

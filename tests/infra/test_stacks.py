@@ -1,10 +1,12 @@
 """The program on the committed stacks: providers, order, secrets, retention."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import yaml
 
 from kaos_dev.recording import Recording, Secret
 from kaos_dev.render import REPOSITORY, Rendered
@@ -72,10 +74,15 @@ def test_the_search_for_leaks_finds_them():
 
 
 def test_the_committed_files_hold_no_secret():
+    """In plain, that is: `pulumi config set --secret` leaves an encrypted one there."""
     for path in (REPOSITORY / "stacks").glob("Pulumi.*.yaml"):
         text = path.read_text()
-        assert "secure:" not in text
-        assert "encryptionsalt" not in text
+        named = re.findall(r"(?:api_key_from|dsn_from): *([\w-]+)", text)
+        config = yaml.safe_load(text)["config"]
+        for key in named:
+            found = config.get(f"kaos:{key}", config.get(key, {"secure": ""}))
+            assert list(found) == ["secure"], f"{path.name} holds {key} in plain"
+        assert not re.search(r"\bsk-\w{8}", text)
 
 
 def test_two_tenants_have_nothing_in_common():
