@@ -157,10 +157,15 @@ class Memory:
     ) -> RecallResponse:
         budget = token_budget or self.settings.short_term.token_budget
         talk = MemoryTier.SHORT_TERM in include or MemoryTier.MEDIUM_TERM in include
-        (conversations, talk_failed), (facts, facts_failed) = await asyncio.gather(
-            _in_time(self._conversations(reach.conversations if talk else None, budget)),
-            _in_time(self._facts(include, read_facts)),
-        )
+        talking = _in_time(self._conversations(reach.conversations if talk else None, budget))
+        facts: Sequence[Fact] = ()
+        facts_failed = False
+        if MemoryTier.LONG_TERM in include and self.settings.long_term.enabled:
+            (conversations, talk_failed), (facts, facts_failed) = await asyncio.gather(
+                talking, _in_time(read_facts())
+            )
+        else:
+            conversations, talk_failed = await talking
         return RecallResponse(
             long_term=LongTermContext(
                 facts=[facts_tier.record(fact) for fact in facts], block=facts_tier.block(facts)
@@ -178,15 +183,6 @@ class Memory:
 
     async def _conversations(self, owners: Owners | None, budget: int) -> Sequence[Conversation]:
         return [] if owners is None else await self._storage.conversations(owners, budget)
-
-    async def _facts(
-        self,
-        include: Sequence[MemoryTier],
-        read_facts: Callable[[], Awaitable[Sequence[Fact]]],
-    ) -> Sequence[Fact]:
-        if MemoryTier.LONG_TERM not in include or not self.settings.long_term.enabled:
-            return []
-        return await read_facts()
 
     async def _relevant(self, owners: Owners, query: str, most: int) -> Sequence[Fact]:
         if not query.strip():

@@ -72,8 +72,9 @@ def create_app(parts: Parts) -> FastAPI:
     app = FastAPI(title="Agent memory", lifespan=lifespan, docs_url=None, redoc_url=None)
     app.add_middleware(BodyLimit)
     problems.install(app)
-    _probes(app, parts)
+    # First, as routes are tried in order.
     mount(app, _operations(parts), Places(parts.settings.request_concurrency))
+    _probes(app, parts)
     return app
 
 

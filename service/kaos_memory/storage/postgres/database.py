@@ -163,9 +163,19 @@ class Database:
         return f"{function}({self.schema.lock_key(subject.kind, subject.name)})"
 
     @asynccontextmanager
+    async def _connection(self) -> AsyncGenerator[Connection]:
+        # The pool's own time limit would start a task for each acquisition.
+        async with asyncio.timeout(_ACQUIRE_SECONDS):
+            connection = await self._pool.acquire()
+        try:
+            yield connection
+        finally:
+            await self._pool.release(connection)
+
+    @asynccontextmanager
     async def _transaction(self, begin: str) -> AsyncGenerator[Connection]:
         try:
-            async with self._pool.acquire(timeout=_ACQUIRE_SECONDS) as connection:
+            async with self._connection() as connection:
                 try:
                     await connection.execute(begin)
                     yield connection
