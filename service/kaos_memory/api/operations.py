@@ -28,7 +28,7 @@ _STATUSES = {
     "403": "The caller may not do this",
     "413": "The body is too large",
     "422": "A field breaks a bound; the answer names it",
-    "503": "The service cannot work now; nothing was changed",
+    "503": "The service cannot work now; try again after the wait",
 }
 
 

@@ -133,11 +133,11 @@ async def _on_cursor(_request: Request, _error: Exception) -> Response:
 
 
 async def _on_unavailable(_request: Request, _error: Exception) -> Response:
-    return unavailable("the storage cannot be reached; nothing was changed")
+    return unavailable("the storage does not answer; try again after the wait")
 
 
 async def _on_overloaded(_request: Request, _error: Exception) -> Response:
-    return unavailable("too many requests are in work; nothing was changed")
+    return unavailable("too many requests are in work; this one changed nothing")
 
 
 _HANDLERS = {

@@ -75,7 +75,7 @@ async def test_a_conversation_is_read_by_keys_alone(crowded: PostgresStorage):
     ("role", "query", "arguments"),
     [
         (Role.REQUEST, conversations._WINDOW_TOKENS, (7, 3)),
-        (Role.REQUEST, conversations._DROP_GONE, (7, 3)),
+        (Role.REQUEST, conversations.DROP_GONE, (7, 3)),
         (Role.REQUEST, conversations._COMPACT, (7, 1, 1, 1, 10, 10)),
         (Role.WORKER, work._PENDING, (7, 1, 9, 8_000)),
         (Role.WORKER, work._DIGEST, (7, 1)),

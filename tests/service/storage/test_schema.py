@@ -158,6 +158,28 @@ async def test_a_schema_that_was_dropped_is_prepared_anew_without_a_restart(
     assert await storage.append(ALICE, turns("three")) is False
 
 
+async def test_a_database_that_was_lost_and_made_anew_is_prepared_when_it_is_back(
+    make_storage: StorageFactory, postgres: EmbeddedPostgres
+):
+    postgres.create_database("phoenix", template="empty_store", owner=OWNER)
+    storage = make_storage(to=postgres.dsn("phoenix", OWNER))
+    await storage.open()
+    postgres.drop_database("phoenix")
+    for _ in range(3):
+        with pytest.raises(StorageUnavailable):
+            await storage.ping()
+    postgres.create_database("phoenix", template="template0", owner=OWNER)  # without pgvector
+    for _ in range(2):
+        with pytest.raises((StorageUnavailable, StorageMisconfigured)):
+            await storage.ping()
+    postgres.execute("CREATE EXTENSION vector", database="phoenix")
+    await asyncio.gather(*(storage.ping() for _ in range(4)), return_exceptions=True)
+    await storage.ping()
+    assert await storage.append(ALICE, turns("again")) is False
+    await storage.close()
+    postgres.drop_database("phoenix")
+
+
 @pytest.mark.parametrize("setting", ["lock_timeout", "statement_timeout"])
 async def test_a_statement_that_the_server_times_out_is_unavailable(
     make_storage: StorageFactory, storage: PostgresStorage, dsn: str, admin_dsn: str, setting: str

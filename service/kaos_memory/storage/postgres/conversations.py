@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import asyncpg
+
 from kaos_memory.storage.postgres.database import Connection, OnDatabase, Role, where
 from kaos_memory.storage.protocol import WorkKind
 from kaos_memory.tiers.memory import Conversation, NewTurn, Owner, Turn
@@ -45,7 +47,7 @@ _MAKE_DUE = """
     SELECT $1, kind, $2, $3 FROM unnest($4::text[]) AS kind
     ON CONFLICT DO NOTHING
 """
-_DROP_GONE = "DELETE FROM turns WHERE session_ref = $1 AND position <= $2"
+DROP_GONE = "DELETE FROM turns WHERE session_ref = $1 AND position <= $2"
 
 # Newest first within the budget; the last turn always. `most` bounds the scan while a digest
 # is overdue and pending turns pile up.
@@ -75,6 +77,11 @@ _CONVERSATIONS = """
 """
 
 
+def marks_of(session: asyncpg.Record) -> Marks:
+    """Where a session's marks stand, from a row that has their columns."""
+    return Marks(*(session[column] for column in MARKS.split(", ")))
+
+
 class Conversations(OnDatabase):
     """Appending turns, and reading a session back."""
 
@@ -99,8 +106,7 @@ class Conversations(OnDatabase):
                 tokens=session["window_tokens"], turns=session["window_turns"]
             ):
                 return False
-            marks = Marks(*(session[mark.strip()] for mark in MARKS.split(",")))
-            return await self._compact(connection, owner, session["id"], marks)
+            return await self._compact(connection, owner, session["id"], marks_of(session))
 
     async def _compact(
         self, connection: Connection, owner: Owner, session_ref: int, marks: Marks
@@ -119,7 +125,7 @@ class Conversations(OnDatabase):
             sum(row["tokens"] for row in window[:kept]),
             kept,
         )
-        await connection.execute(_DROP_GONE, session_ref, marks.gone_through)
+        await connection.execute(DROP_GONE, session_ref, marks.gone_through)
         kinds = [
             kind
             for kind, wanted in (

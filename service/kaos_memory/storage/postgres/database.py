@@ -180,13 +180,13 @@ class Database:
                     await connection.execute(begin)
                     yield connection
                     await connection.execute("COMMIT")
-                except Exception:
-                    await _roll_back(connection)
+                except (TimeoutError, asyncio.CancelledError):
+                    # Out of time: a server that hangs would not answer a rollback either, so the
+                    # connection goes, and the transaction with it.
+                    connection.terminate()
                     raise
                 except BaseException:
-                    # Cancelled, as by a deadline: a server that hangs would not answer a
-                    # rollback either, so the connection goes, and the transaction with it.
-                    connection.terminate()
+                    await _roll_back(connection)
                     raise
         except _LOST as error:
             raise StorageLost(type(error).__name__) from error

@@ -34,24 +34,28 @@ class PostgresStorage(Conversations, Facts, Work, Erasures):
         self._digest_retention = digest_retention
         self._provenance = provenance
         self._connections = connections
+        self._opening = asyncio.Lock()
 
     async def open(self) -> None:
         """Connect, migrate, check. Raises `StorageMisconfigured` where that cannot be mended."""
         dsn = self._external.dsn.get_secret_value()
         try:
-            schema = await prepare(dsn, self._external.collection, self._identity)
-            self._database = await Database.connect(dsn, schema, self._connections)
+            async with self._opening:
+                if self._database is None:
+                    schema = await prepare(dsn, self._external.collection, self._identity)
+                    self._database = await Database.connect(dsn, schema, self._connections)
         except (*UNAVAILABLE, asyncpg.PostgresError) as error:
             raise StorageUnavailable(type(error).__name__) from error
 
     async def close(self) -> None:
         """Let go of all connections."""
-        if self._database is not None:
-            await self._database.close()
-            self._database = None
+        database, self._database = self._database, None
+        if database is not None:
+            await database.close()
 
     async def ping(self) -> None:
         """Prove that statements are answered; prepare anew what was lost meanwhile."""
+        await self.open()
         try:
             async with asyncio.timeout(2), self._db.anyone(Role.REQUEST) as connection:
                 await connection.fetchval("SELECT 1 FROM sessions LIMIT 1")

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import asyncpg
 
-from kaos_memory.storage.postgres.conversations import MARKS, TURN
+from kaos_memory.storage.postgres.conversations import DROP_GONE, MARKS, TURN, marks_of
 from kaos_memory.storage.postgres.database import Connection, OnDatabase, Role, subjects
 from kaos_memory.storage.postgres.facts import vector
 from kaos_memory.storage.protocol import Batch, Lease, LeaseLost, WorkKind
@@ -53,7 +53,6 @@ _ADD_FACTS = """
 _FOLDED = "UPDATE sessions SET folded_through = $2, digest_version = $3 WHERE id = $1"
 _SKIP = "UPDATE sessions SET folded_through = $2, extracted_through = $3 WHERE id = $1"
 _EXTRACTED = "UPDATE sessions SET extracted_through = $2 WHERE id = $1"
-_DROP_GONE = "DELETE FROM turns WHERE session_ref = $1 AND position <= $2"
 _DONE = "DELETE FROM work WHERE session_ref = $1 AND kind = $2 AND lease = $3"
 _MORE = """
     UPDATE work SET lease = NULL, run_after = now(), attempts = 0, failures = 0, last_error = NULL
@@ -100,7 +99,7 @@ class Work(OnDatabase):
         async with self._db.change(lease.principal, lease.agent, Role.WORKER) as connection:
             session = await self._locked(connection, lease)
             # A tier that was switched off while turns waited for it waits no longer.
-            marks = _marks(session)
+            marks = marks_of(session)
             marks = marks.evict(marks.evicted_through, self._compaction)
             rows = await connection.fetch(
                 _PENDING,
@@ -113,7 +112,7 @@ class Work(OnDatabase):
                 await connection.execute(
                     _SKIP, lease.session_ref, marks.folded_through, marks.extracted_through
                 )
-                await connection.execute(_DROP_GONE, lease.session_ref, marks.gone_through)
+                await connection.execute(DROP_GONE, lease.session_ref, marks.gone_through)
                 await connection.execute(_DONE, lease.session_ref, lease.kind, lease.token)
                 return None
             version = session["digest_version"]
@@ -131,7 +130,7 @@ class Work(OnDatabase):
         lease, version = batch.lease, batch.digest.version + 1
         first, last = batch.turns[0].position, batch.turns[-1].position
         async with self._db.change(lease.principal, lease.agent, Role.WORKER) as connection:
-            marks = _marks(await self._unchanged(connection, batch))
+            marks = marks_of(await self._unchanged(connection, batch))
             await connection.execute(
                 _ADD_DIGEST,
                 lease.session_ref,
@@ -156,7 +155,7 @@ class Work(OnDatabase):
         first, last = batch.turns[0].position, batch.turns[-1].position
         distinct = list({fact.hash: fact for fact in facts}.values())
         async with self._db.change(lease.principal, lease.agent, Role.WORKER) as connection:
-            marks = _marks(await self._unchanged(connection, batch))
+            marks = marks_of(await self._unchanged(connection, batch))
             if distinct:
                 await connection.execute(
                     _ADD_FACTS,
@@ -196,7 +195,7 @@ class Work(OnDatabase):
             )
 
     async def _finish(self, connection: Connection, lease: Lease, marks: Marks) -> None:
-        await connection.execute(_DROP_GONE, lease.session_ref, marks.gone_through)
+        await connection.execute(DROP_GONE, lease.session_ref, marks.gone_through)
         left = _done(lease.kind, marks) < marks.evicted_through
         await connection.execute(
             _MORE if left else _DONE, lease.session_ref, lease.kind, lease.token
@@ -217,7 +216,7 @@ class Work(OnDatabase):
         if await self._epochs(connection, batch.lease) != batch.epochs:
             raise LeaseLost
         session = await self._locked(connection, batch.lease)
-        if _done(batch.lease.kind, _marks(session)) != batch.turns[0].position - 1:
+        if _done(batch.lease.kind, marks_of(session)) != batch.turns[0].position - 1:
             raise LeaseLost
         return session
 
@@ -229,10 +228,6 @@ class Work(OnDatabase):
         rows = await connection.fetch(_EPOCHS, keys)
         found = {row["subject"]: row["epoch"] for row in rows}
         return tuple(found.get(key, 0) for key in keys)
-
-
-def _marks(session: asyncpg.Record) -> Marks:
-    return Marks(*(session[mark.strip()] for mark in MARKS.split(",")))
 
 
 def _done(kind: WorkKind, marks: Marks) -> int:
