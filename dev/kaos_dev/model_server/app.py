@@ -16,10 +16,10 @@ from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
-from kaos_dev.model_server.endpoints import answer_chat, answer_embeddings
+from kaos_dev.model_server.endpoints import answer_chat, answer_embeddings, answer_rerank
 from kaos_dev.model_server.errors import ApiError, error_body, invalid_request, unknown_model
 from kaos_dev.model_server.faults import DroppedConnection, Gate, play
-from kaos_dev.model_server.models import chat_model, embedding_model, model_names
+from kaos_dev.model_server.models import chat_model, is_rerank_model, model_names
 from kaos_dev.model_server.script import (
     Behaviour,
     Endpoint,
@@ -96,7 +96,7 @@ def _catalogue(state: ServerState) -> APIRouter:
 
     @router.get("/{name}")
     async def model(name: str) -> dict[str, Any]:
-        if chat_model(name) is None and embedding_model(name) is None:
+        if chat_model(name) is None and not is_rerank_model(name):
             raise unknown_model(name)
         return _describe(name)
 
@@ -131,6 +131,10 @@ def _answers(state: ServerState, answer_embeddings: Answer) -> APIRouter:
     @router.post("/embeddings")
     async def embeddings(request: Request) -> Response:
         return await serve(request, "embeddings", answer_embeddings)
+
+    @router.post("/rerank")
+    async def rerank(request: Request) -> Response:
+        return await serve(request, "rerank", answer_rerank)
 
     return router
 
@@ -200,8 +204,8 @@ def _texts(value: Any) -> list[str]:
     if isinstance(value, list):
         return [text for item in value for text in _texts(item)]
     if isinstance(value, dict):
-        parts: list[Any] = [value.get(key) for key in ("messages", "content", "text", "input")]
-        return _texts(parts)
+        keys = ("messages", "content", "text", "input", "query", "documents")
+        return _texts([value.get(key) for key in keys])
     return []
 
 

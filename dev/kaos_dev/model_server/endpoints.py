@@ -1,4 +1,4 @@
-"""The two endpoints that models answer: from a parsed body to a response."""
+"""The endpoints that models answer: from a parsed body to a response."""
 
 import asyncio
 import base64
@@ -19,8 +19,10 @@ from kaos_dev.model_server.models import (
     EmbeddingModel,
     chat_model,
     embedding_model,
+    is_rerank_model,
 )
-from kaos_dev.model_server.requests import ChatRequest, EmbeddingRequest
+from kaos_dev.model_server.requests import ChatRequest, EmbeddingRequest, RerankRequest
+from kaos_dev.model_server.reranking import ranked
 from kaos_dev.model_server.script import Behaviour
 
 
@@ -58,6 +60,24 @@ async def answer_embeddings(
         executor if model.semantic else None,
         partial(_embed, model, request.texts(), request),
     )
+
+
+async def answer_rerank(body: dict[str, Any], fault: Behaviour | None) -> Response:
+    """Answer `POST /v1/rerank`.
+
+    Raises:
+        ApiError: A text is empty, there are too many, or the model is unknown.
+        ValidationError: A field is wrong.
+    """
+    del fault  # its delay and status have been played; it cannot change a score
+    request = RerankRequest.model_validate(body)
+    if chat_model(request.model) is not None:
+        message = f"The model `{request.model}` does not rerank."
+        raise ApiError(message, param="model")
+    if not is_rerank_model(request.model):
+        raise unknown_model(request.model)
+    request.check()
+    return _json({"model": request.model, "results": ranked(request)})
 
 
 def _embed(model: EmbeddingModel, texts: list[str], request: EmbeddingRequest) -> Response:

@@ -9,6 +9,9 @@ CHAT_MODEL: Final = "kaos-deterministic"
 EMBEDDING_MODEL: Final = "all-MiniLM-L6-v2"
 """A real embedding model: similar meaning, similar vector. 384 dimensions, 5 ms a sentence."""
 
+RERANK_MODEL: Final = "kaos-rerank"
+"""The name of the rule that scores documents."""
+
 
 @dataclass(frozen=True)
 class ChatModel:
@@ -49,7 +52,7 @@ _HASH_MODEL: Final = re.compile(r"hash-([1-9]\d{0,3})")
 
 def model_names() -> list[str]:
     """Return the listed names; `hash-<dimensions>` works for any dimension up to 9999 as well."""
-    return [*_CHAT_MODELS, *_EMBEDDING_MODELS, "hash-384", "hash-1536"]
+    return [*_CHAT_MODELS, *_EMBEDDING_MODELS, "hash-384", "hash-1536", RERANK_MODEL]
 
 
 def chat_model(name: str) -> ChatModel | None:
@@ -62,3 +65,8 @@ def embedding_model(name: str) -> EmbeddingModel | None:
     if match := _HASH_MODEL.fullmatch(name):
         return EmbeddingModel(name, int(match[1]))
     return _EMBEDDING_MODELS.get(name)
+
+
+def is_rerank_model(name: str) -> bool:
+    """Tell whether a name scores documents: embedding models do too, as on servers of both."""
+    return name == RERANK_MODEL or embedding_model(name) is not None

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from kaos_dev.model_server.errors import ApiError
 
 MAX_EMBEDDING_INPUTS = 2048
+MAX_RERANK_DOCUMENTS = 1000
 
 
 class _Strict(BaseModel):
@@ -155,3 +156,32 @@ class EmbeddingRequest(_Strict):
                 code="array_above_max_length",
             )
         return texts
+
+
+class RerankRequest(_Strict):
+    """`POST /v1/rerank`."""
+
+    model: str
+    query: str
+    documents: Annotated[list[str], Field(min_length=1)]
+    top_n: Annotated[int, Field(ge=1)] | None = None
+    return_documents: bool | None = None
+
+    def check(self) -> None:
+        """Check what the types do not say.
+
+        Raises:
+            ApiError: The query or a document is empty, or there are too many documents.
+        """
+        if not self.query.strip():
+            raise ApiError("Invalid 'query': must not be empty.", param="query")
+        if not all(document.strip() for document in self.documents):
+            raise ApiError("Invalid 'documents': none may be empty.", param="documents")
+        if len(self.documents) > MAX_RERANK_DOCUMENTS:
+            raise ApiError(
+                f"Invalid 'documents': array too long. Expected an array with maximum length "
+                f"{MAX_RERANK_DOCUMENTS}, but got an array with length {len(self.documents)} "
+                "instead.",
+                param="documents",
+                code="array_above_max_length",
+            )

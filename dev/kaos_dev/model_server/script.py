@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-Endpoint = Literal["chat", "embeddings"]
+Endpoint = Literal["chat", "embeddings", "rerank"]
 
 
 class Behaviour(BaseModel):
@@ -24,7 +24,7 @@ class Behaviour(BaseModel):
     times: Annotated[int, Field(ge=1)] | None = 1
     """For how many calls; None: for all, until the script is cleared."""
     containing: str = ""
-    """Only for calls whose prompt or input contains this text."""
+    """Only for calls whose prompt (see `RecordedRequest`) contains this text."""
     delay_seconds: Annotated[float, Field(ge=0)] = 0
     hang: bool = False
     """Wait until released."""
@@ -86,13 +86,13 @@ class RecordedRequest:
     body: Any
     """The parsed JSON; None if it was none."""
     prompt: str
-    """All texts of the messages or the input, one after the other."""
+    """All texts of the messages, the input, or query and documents, one after the other."""
     status: int | None = None
     """The status that it was answered with; None while it is being answered or was dropped."""
 
 
 class Recorder:
-    """All requests of the two endpoints, in the order of their arrival."""
+    """All requests of the endpoints, in the order of their arrival."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()

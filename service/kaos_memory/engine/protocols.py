@@ -51,6 +51,18 @@ class Embedder(Protocol):
         ...
 
 
+class Reranker(Protocol):
+    """Orders documents by their relevance to a query."""
+
+    async def rerank(self, query: str, documents: Sequence[str]) -> list[int]:
+        """The documents' indices, the most relevant first: each of them exactly once.
+
+        Raises:
+            ModelError: the endpoint failed, or answered with something else.
+        """
+        ...
+
+
 class Summariser(Protocol):
     """Folds turns into a digest."""
 

@@ -75,13 +75,14 @@ class Request:
 
 
 class ScriptedModels:
-    """Chats answer what is scripted, in order; embeddings work unless they are scripted."""
+    """Chats and reranks answer what is scripted, in order; embeddings work unless scripted."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.requests: list[Request] = []
         self.chat_answers: list[Answer] = []
         self.embedding_answers: list[Answer] = []
+        self.rerank_answers: list[Answer] = []
         self.reply: Callable[[Request], bytes] | None = None
         """Answers chats that depend on their request."""
         self.native_dims = DIMS
@@ -106,6 +107,10 @@ class ScriptedModels:
     @property
     def embeddings(self) -> list[Request]:
         return [request for request in self.requests if request.path.endswith("/embeddings")]
+
+    @property
+    def reranks(self) -> list[Request]:
+        return [request for request in self.requests if request.path.endswith("/rerank")]
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -155,6 +160,8 @@ class ScriptedModels:
             if self.reply is not None:
                 return Answer(self.reply(request))
             return self.chat_answers.pop(0) if self.chat_answers else Answer(status=500)
+        if request.path.endswith("/rerank"):
+            return self.rerank_answers.pop(0) if self.rerank_answers else Answer(status=500)
         if self.embedding_answers:
             return self.embedding_answers.pop(0)
         asked = request.body.get("dimensions")
