@@ -110,6 +110,12 @@ class StoreModels(_Entry):
 
     summarization: StoreModel
     embedding: StoreModel
+    rerank: StoreModel | None = None
+
+    def given(self) -> dict[str, StoreModel]:
+        """Return the models that are given, by role."""
+        named = {role: getattr(self, role) for role in type(self).model_fields}
+        return {role: model for role, model in named.items() if model is not None}
 
 
 class Store(BaseModel):

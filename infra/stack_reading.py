@@ -14,7 +14,7 @@ from pulumi.runtime import config as runtime_config
 from pydantic import ValidationError
 
 from pulumi_kaos import dsn_problems
-from stack_config import SecretEntry, StackConfig, StackError, Store, StoreModels
+from stack_config import SecretEntry, StackConfig, StackError, Store
 
 DEV_POSTGRES_SECRET = SecretEntry(name="kaos-memory-pgvector", key="dsn")
 """What every `dev_postgres` makes in its namespace."""
@@ -140,8 +140,8 @@ def _cross_problems(config: pulumi.Config, stack: StackConfig) -> list[str]:
             problems.append(
                 f"{here}.storage.external.connection_secret_ref is set from database; remove it"
             )
-        for role in StoreModels.model_fields:
-            api = getattr(store.models, role).model_api
+        for role, model in store.models.given().items():
+            api = model.model_api
             if api not in stack.model_apis:
                 known = ", ".join(stack.model_apis)
                 problems.append(

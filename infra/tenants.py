@@ -20,7 +20,7 @@ from pulumi_kaos import (
     memory_store_problems,
     model_api_problems,
 )
-from stack_config import Database, ModelApi, StackConfig, StackError, Store, StoreModels
+from stack_config import Database, ModelApi, StackConfig, StackError, Store
 
 _POD_SECURITY = "pod-security.kubernetes.io"
 _DSN_ENTRY = "dsn"
@@ -169,7 +169,7 @@ def _store_arguments(
     connection: Mapping[str, Any],
     apis: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
-    models = {role: getattr(store.models, role) for role in StoreModels.model_fields}
+    models = store.models.given()
     storage = store.arguments.get("storage")
     storage = {} if storage is None else storage
     if isinstance(storage, Mapping):  # else the component says what is wrong with it
@@ -211,8 +211,7 @@ def _api_arguments(
 
 def _apis_of(store: Store) -> list[str]:
     """Return the endpoints that a store uses, each once."""
-    models = (getattr(store.models, role) for role in StoreModels.model_fields)
-    return list(dict.fromkeys(model.model_api for model in models))
+    return list(dict.fromkeys(model.model_api for model in store.models.given().values()))
 
 
 def _full_name(namespace: str, name: str) -> str:

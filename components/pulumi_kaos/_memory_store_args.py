@@ -1,6 +1,6 @@
 """The arguments of MemoryStore: the fields of the KAOS MemoryStore resource in snake_case.
 
-Defaults are those of the service and stand in `_settings.py`; a test holds the texts here to them.
+Defaults are those of the service and stand in `_settings`; a test holds the texts here to them.
 A field that is not given is not projected, so that the service's own default stays in force.
 """
 
@@ -71,6 +71,8 @@ class ModelsArgs(TypedDict):
     """Writes digests and extracts facts."""
     embedding: ModelArgs
     """Embeds facts and queries; its dimensions are `storage.external.embedding_dims`."""
+    rerank: NotRequired[ModelArgs]
+    """Orders recalled facts where `long_term.rerank` is true. Omitted: the embedding model."""
 
 
 class ShortTermArgs(TypedDict):
@@ -106,6 +108,42 @@ class ExtractionArgs(TypedDict):
     """Retries of a failed extraction, at least 0. Default 2."""
     system_prompt: NotRequired[str]
     """Replaces the extraction's built-in prompt when not empty."""
+    idle_seconds: NotRequired[int]
+    """Seconds without a new turn after which a session is extracted too. Default 600."""
+    daily_token_budget: NotRequired[int]
+    """Model tokens a day for the store's background work; above it extraction waits for the next
+    day, writes do not. 0: no limit. Default 0."""
+
+
+class RankingArgs(TypedDict):
+    """How recalled facts are ordered; see the settings' table for what each weight is about."""
+
+    bm25_k1: NotRequired[float]
+    """Saturation of term frequencies. Default 0.9."""
+    bm25_b: NotRequired[float]
+    """Normalisation by length, 0 to 1. Default 0.2."""
+    previous_weight: NotRequired[float]
+    """Share of the words of the turn before. Default 0.5."""
+    second_previous_weight: NotRequired[float]
+    """Share of the words of the turn before that. Default 0.25."""
+    next_weight: NotRequired[float]
+    """Share of the words of the next turn. Default 0.3."""
+    second_next_weight: NotRequired[float]
+    """Share of the words of the turn after that. Default 0.15."""
+    date_weight: NotRequired[float]
+    """Share of day, month and year as words. Default 0.5."""
+    cosine_weight: NotRequired[float]
+    """Weight of the cosine similarity. Default 0.14."""
+    speaker_weight: NotRequired[float]
+    """Weight of being said by a person whom the query names. Default 0.22."""
+    question_penalty: NotRequired[float]
+    """Taken off where a fact holds a question mark. Default 0.06."""
+    closing_question_penalty: NotRequired[float]
+    """Taken off where a fact ends with one. Default 0.17."""
+    time_weight: NotRequired[float]
+    """Weight of words of time. Default 0.12."""
+    length_weight: NotRequired[float]
+    """Weight of the logarithm of a fact's words. Default 0.12."""
 
 
 class LongTermArgs(TypedDict):
@@ -118,9 +156,33 @@ class LongTermArgs(TypedDict):
     score_threshold: NotRequired[float]
     """Least cosine similarity of a recalled fact, 0 to 1. Omitted: none is dropped."""
     rerank: NotRequired[bool]
-    """Rerank the recalled facts. Default false."""
+    """Let a rerank endpoint order the best facts anew. Default false."""
+    exact_search_limit: NotRequired[int]
+    """Facts up to which a recall compares all; above it an index is used. Default 10000."""
     extraction: NotRequired[ExtractionArgs]
     """How facts are extracted."""
+    ranking: NotRequired[RankingArgs]
+    """How recalled facts are ordered."""
+
+
+class RetentionArgs(TypedDict):
+    """How long records are kept; 0 is for ever."""
+
+    facts_days: NotRequired[int]
+    """Days after a fact was made or said again for the last time. Default 0."""
+    digests_days: NotRequired[int]
+    """Days after a digest was superseded. Default 0."""
+    receipts_days: NotRequired[int]
+    """Days for receipts of erasures. Default 0."""
+    idempotency_hours: NotRequired[int]
+    """Hours within which a repeated write is answered as the first one. Default 24."""
+
+
+class TelemetryArgs(TypedDict):
+    """Metrics."""
+
+    metrics_port: NotRequired[int]
+    """Port of `/metrics`; 0: none. Default 9464."""
 
 
 class ServerArgs(TypedDict):
@@ -204,6 +266,10 @@ class MemoryStoreArgs(TypedDict):
     """What a failed write or forget looks like: soft or strict. Default soft."""
     max_read_scope: NotRequired[str]
     """Widest level that a bound agent may read: session, agent or user. Default agent."""
+    retention: NotRequired[RetentionArgs]
+    """How long records are kept."""
+    telemetry: NotRequired[TelemetryArgs]
+    """Metrics."""
     server: NotRequired[ServerArgs]
     """The service's process."""
     auth: NotRequired[AuthArgs]

@@ -21,6 +21,7 @@ from pulumi_kaos._settings import (
 )
 
 ROLES = tuple(Models.model_fields)
+_OPTIONAL_ROLES = frozenset({"rerank"})
 _ALL_ADDRESSES = "0.0.0.0"  # noqa: S104 - a pod is reached at its own address
 # Stand-ins for what is not known yet or never read here. They satisfy every rule, so that the
 # rest is checked as if they were the real values.
@@ -52,12 +53,18 @@ def nested(given: Mapping[str, Any]) -> dict[str, Any]:
     external.pop("connection_secret_ref", None)
     settings = {name: given[name] for name in ServiceSettings.model_fields if name in given}
     settings["storage"] = {"type": "external", "external": external}
-    settings["models"] = {role: _model(role, given.get("models", {})) for role in ROLES}
+    models: Mapping[str, Any] = given.get("models", {})
+    settings["models"] = {role: _model(role, models) for role in roles(models)}
     settings["server"] = {"host": _ALL_ADDRESSES, **given.get("server", {})}
     settings["auth"] = given.get("auth") or {"mode": _PLACEHOLDERS["auth", "mode"]}
     # A name that breaks its own rules is reported by those.
     settings["store"] = {"name": f"{known(given.get('namespace')) or 'x'}/{given['name']}"[:200]}
     return settings
+
+
+def roles(models: Mapping[str, Any]) -> list[str]:
+    """Return the models' roles: those that every store has, and those that are given."""
+    return [role for role in ROLES if role not in _OPTIONAL_ROLES or role in models]
 
 
 def _model(role: str, models: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pulumi_kaos import _rules as rules
 from pulumi_kaos._arguments import ArgumentsError, checked_later, read, without_echoes
 from pulumi_kaos._environment import Variable, variable_name
 from pulumi_kaos._memory_store_args import MemoryStoreArgs
-from pulumi_kaos._memory_store_settings import ROLES, merged, nested, settings_problems
+from pulumi_kaos._memory_store_settings import merged, nested, roles, settings_problems
 from pulumi_kaos._settings import ServiceSettings, to_environment
 
 KIND = "MemoryStore"
@@ -126,7 +126,7 @@ def _storage_problems(storage: Mapping[str, Any], replicas: int | None) -> list[
 
 def _model_problems(models: Mapping[str, Any]) -> list[str]:
     problems: list[str] = []
-    for role in ROLES:
+    for role in roles(models):
         api: Mapping[str, Any] = models.get(role, {}).get("model_api", {})
         path = f"models.{role}.model_api"
         problems += rules.found(
@@ -167,7 +167,7 @@ def _projected(given: Mapping[str, Any]) -> list[Variable]:
     instead: dict[str, Variable] = {}
     dsn = variable_name("storage", "external", "dsn")
     instead[dsn] = Variable(dsn, secret=external["connection_secret_ref"])
-    for role in ROLES:
+    for role in roles(given["models"]):
         api = given["models"][role]["model_api"]
         key, url = (variable_name("models", role, field) for field in ("api_key", "base_url"))
         if "secret_name" in api:

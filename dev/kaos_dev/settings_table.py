@@ -40,8 +40,7 @@ FILLED_IN = {
 }
 """Fields that are no arguments of a component, and what they follow from there."""
 NOT_AVAILABLE = "not available in this version"
-_LATER = {"storage.type": ["local"]}
-"""Options that the model knows and this version cannot serve."""
+"""What the service can and a component cannot yet."""
 
 
 def table() -> str:
@@ -63,6 +62,8 @@ def _row(variable: Variable) -> str:
 def _given_by(variable: Variable) -> str:
     if variable.dotted.startswith("storage.local."):
         return NOT_AVAILABLE
+    if variable.dotted == "storage.type":
+        return f"required; `local` is {NOT_AVAILABLE}"
     return FILLED_IN.get(variable.dotted, "")
 
 
@@ -84,9 +85,7 @@ def _allowed(variable: Variable) -> str:
     annotation: Any = variable.field.annotation
     options = [str(option) for option in _options(annotation)]
     if options:
-        later = _LATER.get(variable.dotted, [])
-        now = ", ".join(f"`{option}`" for option in options if option not in later)
-        return "; ".join([now, *(f"`{option}` is {NOT_AVAILABLE}" for option in later)])
+        return ", ".join(f"`{option}`" for option in options)
     bounds = _bounds(variable)
     kind = next(
         (k for k in ("bool", "int", "float") if re.search(rf"\b{k}\b", str(annotation))), ""

@@ -10,6 +10,7 @@ import pytest
 from kaos_memory.settings import (
     VARIABLES,
     FailureMode,
+    Ranking,
     ServiceSettings,
     from_environment,
     to_environment,
@@ -22,6 +23,8 @@ from .samples import DSN, KEY, environment, rendered, store, store_args, unknown
 HOSTILE = (
     "Say $(HOME) and $$ or ${X}, $ '\"{{}}\\ \t\n\u00e9 \u65e5 \U0001f9e0 $(KAOS_MEMORY_ENGINE)$"
 )
+
+RERANK = {"model_api": {"endpoint": "http://models/v1"}, "model": "rerank"}
 
 # A value that is not the default for every setting, given as an argument.
 GIVEN: dict[str, tuple[dict[str, Any], Any]] = {
@@ -51,6 +54,21 @@ GIVEN: dict[str, tuple[dict[str, Any], Any]] = {
         {"long_term__extraction__system_prompt": HOSTILE},
         HOSTILE,
     ),
+    "long_term.extraction.idle_seconds": ({"long_term__extraction__idle_seconds": 60}, 60),
+    "long_term.extraction.daily_token_budget": (
+        {"long_term__extraction__daily_token_budget": 10**9},
+        10**9,
+    ),
+    "long_term.exact_search_limit": ({"long_term__exact_search_limit": 500}, 500),
+    **{
+        f"long_term.ranking.{name}": ({f"long_term__ranking__{name}": 0.75}, 0.75)
+        for name in Ranking.model_fields
+    },
+    "retention.facts_days": ({"retention__facts_days": 365}, 365),
+    "retention.digests_days": ({"retention__digests_days": 30}, 30),
+    "retention.receipts_days": ({"retention__receipts_days": 3650}, 3650),
+    "retention.idempotency_hours": ({"retention__idempotency_hours": 48}, 48),
+    "telemetry.metrics_port": ({"telemetry__metrics_port": 9999}, 9999),
     "request_concurrency": ({"request_concurrency": 33}, 33),
     "default_failure_mode": ({"default_failure_mode": "strict"}, "strict"),
     "max_read_scope": ({"max_read_scope": "user"}, "user"),
@@ -66,8 +84,12 @@ GIVEN: dict[str, tuple[dict[str, Any], Any]] = {
     "auth.mode": ({"auth__mode": "disabled"}, "disabled"),
     "store.name": ({"name": "other"}, "acme/other"),
     **{
-        f"models.{role}.{field}": ({f"models__{role}__{path}": value}, expected)
-        for role in ("summarization", "embedding")
+        f"models.{role}.{field}": ({**whole, f"models__{role}__{path}": value}, expected)
+        for role, whole in [
+            ("summarization", {}),
+            ("embedding", {}),
+            ("rerank", {"models__rerank": RERANK}),
+        ]
         for field, path, value, expected in [
             ("base_url", "model_api", {"endpoint": "https://x/openai/v1/"}, "https://x/openai/v1"),
             ("model", "model", "vendor/model:1 $(X)", "vendor/model:1 $(X)"),
@@ -101,6 +123,9 @@ def expected_settings(dotted: str | None = None, value: Any = None) -> ServiceSe
         for group in groups:
             target = target.setdefault(group, {})
         target[last] = value
+    if dotted is not None and dotted.startswith("models.rerank."):
+        rerank = nested["models"]["rerank"]
+        nested["models"]["rerank"] = {"base_url": "http://models/v1", "model": "rerank", **rerank}
     return validate(nested)
 
 

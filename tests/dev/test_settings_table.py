@@ -21,10 +21,10 @@ def test_the_page_says_of_every_field_that_no_argument_names_what_it_follows_fro
     assert others == FILLED_IN.keys()
 
 
-def test_local_storage_is_shown_as_not_available():
+def test_local_storage_is_shown_as_not_available_in_components():
     rows = table().splitlines()
     [kind] = [row for row in rows if row.startswith("| `storage.type`")]
-    assert "`external`; `local` is not available in this version" in kind
+    assert "| required; `local` is not available in this version |" in kind
     local = [row for row in rows if row.startswith("| `storage.local.")]
     assert len(local) == 3
     assert all("| not available in this version |" in row for row in local)

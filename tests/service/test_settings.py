@@ -141,7 +141,25 @@ def test_every_problem_is_reported_at_once():
 
 def test_what_is_required_is_named_with_its_variables():
     with pytest.raises(SettingsError, match="KAOS_MEMORY_MODELS_EMBEDDING_MODEL"):
-        from_environment({"KAOS_MEMORY_STORAGE_TYPE": "external"})
+        from_environment({"KAOS_MEMORY_MODELS_EMBEDDING_BASE_URL": "http://models/v1"})
+
+
+def test_without_any_variable_a_laptop_is_served():
+    settings = from_environment({})
+    assert settings.storage.type == "local"
+    assert settings.models.embedding.base_url == "http://127.0.0.1:11434/v1"
+
+
+@pytest.mark.parametrize("role", ["summarization", "embedding"])
+def test_shared_storage_wants_its_models_named(role: str):
+    without = {k: v for k, v in REQUIRED.items() if f"_{role.upper()}_" not in k}
+    with pytest.raises(SettingsError, match=f"models.{role} is required"):
+        from_environment(without)
+
+
+def test_two_listeners_cannot_share_a_port():
+    with pytest.raises(SettingsError, match="both 8080"):
+        from_environment(REQUIRED | {"KAOS_MEMORY_TELEMETRY_METRICS_PORT": "8080"})
 
 
 def test_no_secret_shows_in_errors_or_representations():

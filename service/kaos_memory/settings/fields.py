@@ -1,20 +1,14 @@
-"""Every setting of a memory store: its name, default, bounds and environment variable.
-
-This file is the one source for both sides. The Pulumi component projects its arguments onto
-environment variables with `to_environment`; the service reads them back with
-`from_environment`. It needs pydantic only, because `pulumi_kaos` carries it as a link.
+"""Every setting of a memory store: its name, default and bounds.
 
 Fields, defaults and rules follow the MemoryStore resource (`docs/settings.md`); the groups
-`server`, `auth` and `store` are ours.
+`ranking`, `retention`, `telemetry`, `server`, `auth` and `store` are ours.
 """
 
-import difflib
 import ipaddress
 import re
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -25,12 +19,9 @@ from pydantic import (
     Field,
     SecretStr,
     StringConstraints,
-    ValidationError,
     model_validator,
 )
-from pydantic.fields import FieldInfo
 
-ENV_PREFIX = "KAOS_MEMORY_"
 MAX_TOP_K = 100
 """The most facts that one recall can ask for."""
 
@@ -106,6 +97,8 @@ Collection = Annotated[
 ]
 """Names a PostgreSQL schema and, with suffixes, its roles: lower case, 40 characters at most."""
 Dsn = Annotated[SecretStr, AfterValidator(_postgres_url)]
+Weight = Annotated[float, BeforeValidator(_not_boolean), Field(ge=0, le=10)]
+Days = Annotated[Whole, Field(ge=0, le=36_500)]
 
 
 class Settings(BaseModel):
@@ -117,12 +110,13 @@ class Settings(BaseModel):
 
 
 class LocalStorage(Settings):
-    """Chroma and SQLite in one directory, for one replica."""
+    """SQLite and Chroma in one directory, for one process."""
 
     provider: Annotated[Literal["chroma"], Env("LOCAL_PROVIDER")] = "chroma"
     path: Annotated[str, Env("LOCAL_PATH"), StringConstraints(min_length=1, max_length=1_024)] = (
-        "/data"
+        "kaos-memory"
     )
+    """The directory, which is made where it is not there yet."""
     collection: Annotated[Collection, Env("LOCAL_COLLECTION")] = "kaos_memory"
 
 
@@ -139,7 +133,7 @@ class ExternalStorage(Settings):
 class Storage(Settings):
     """Where memory is kept."""
 
-    type: Literal["local", "external"]
+    type: Literal["local", "external"] = "local"
     local: LocalStorage | None = None
     external: ExternalStorage | None = None
 
@@ -162,13 +156,19 @@ class Model(Settings):
     api_key: SecretStr = SecretStr("")
 
 
-class Models(Settings):
-    """The models of the two roles; each may have an endpoint of its own."""
+_LAPTOP = "http://127.0.0.1:11434/v1"
+"""Where Ollama listens: external storage does not accept this default."""
 
-    summarization: Model
+
+class Models(Settings):
+    """The models of the roles; each may have an endpoint of its own."""
+
+    summarization: Model = Model(base_url=_LAPTOP, model="llama3.2")
     """Writes digests and extracts facts."""
-    embedding: Model
+    embedding: Model = Model(base_url=_LAPTOP, model="nomic-embed-text")
     """Embeds facts and queries."""
+    rerank: Model | None = None
+    """Orders recalled facts where `long_term.rerank` is true; unset: the embedding endpoint."""
 
 
 class ShortTerm(Settings):
@@ -198,6 +198,41 @@ class Extraction(Settings):
     max_retries: Annotated[Whole, Field(ge=0, le=20)] = 2
     system_prompt: Prompt = ""
     """Replaces the extraction's built-in prompt when not empty."""
+    idle_seconds: Annotated[Whole, Field(ge=1, le=604_800)] = 600
+    """Without a new turn for so long a session is extracted; its turns stay in the window."""
+    daily_token_budget: Annotated[Whole, Field(ge=0, le=1_000_000_000_000)] = 0
+    """Model tokens that background work of the whole store may take in a day (UTC); above it
+    extraction waits for the next day. 0: no limit."""
+
+
+class Ranking(Settings):
+    """How recalled facts are ordered. The defaults were measured on real conversations.
+
+    A fact's score is BM25 over its words and its neighbours' turns, divided by the greatest, plus
+    the weighted parts below.
+    """
+
+    bm25_k1: Weight = 0.9
+    bm25_b: Annotated[float, BeforeValidator(_not_boolean), Field(ge=0, le=1)] = 0.2
+    previous_weight: Weight = 0.5
+    """How much the words of the turn before a fact's turn count as its own."""
+    second_previous_weight: Weight = 0.25
+    next_weight: Weight = 0.3
+    second_next_weight: Weight = 0.15
+    date_weight: Weight = 0.5
+    """How much the day, month and year of a fact count as its words."""
+    cosine_weight: Weight = 0.14
+    """Of the cosine similarity, in standard deviations over the owner's facts."""
+    speaker_weight: Weight = 0.22
+    """Where the query names the fact's speaker alone; half of it where it names none or several."""
+    question_penalty: Weight = 0.06
+    """Where the fact holds a question mark."""
+    closing_question_penalty: Weight = 0.17
+    """Where it ends with one."""
+    time_weight: Weight = 0.12
+    """Where the fact holds a word of time."""
+    length_weight: Weight = 0.12
+    """Of ln(1 + words of the fact)."""
 
 
 class LongTerm(Settings):
@@ -211,7 +246,31 @@ class LongTerm(Settings):
     )
     """Least cosine similarity of a recalled fact; unset: none is dropped."""
     rerank: bool = False
+    """Whether an endpoint orders the best facts anew."""
+    exact_search_limit: Annotated[Whole, Field(ge=1, le=1_000_000)] = 10_000
+    """Facts of one recall up to which all are compared; above it an index finds candidates."""
     extraction: Extraction = Extraction()
+    ranking: Ranking = Ranking()
+
+
+class Retention(Settings):
+    """How long records are kept. 0: for ever."""
+
+    facts_days: Days = 0
+    """After a fact was made or said again for the last time."""
+    digests_days: Days = 0
+    """After a digest was superseded; the latest of a session always stays."""
+    receipts_days: Days = 0
+    """Receipts of erasures."""
+    idempotency_hours: Annotated[Whole, Field(ge=1, le=720)] = 24
+    """Within which a write with the same `Idempotency-Key` is answered as the first one."""
+
+
+class Telemetry(Settings):
+    """Metrics. Traces and metrics by OTLP follow OpenTelemetry's own variables `OTEL_*`."""
+
+    metrics_port: Annotated[Whole, Field(ge=0, le=65_535)] = 9_464
+    """Port of `/metrics`, on the address of the service. 0: none."""
 
 
 class Server(Settings):
@@ -241,8 +300,8 @@ class ServiceSettings(Settings):
     """All settings of one memory store's service."""
 
     engine: Literal["mem0"] = "mem0"
-    storage: Storage
-    models: Models
+    storage: Storage = Storage()
+    models: Models = Models()
     short_term: ShortTerm = ShortTerm()
     medium_term: MediumTerm = MediumTerm()
     long_term: LongTerm = LongTerm()
@@ -250,6 +309,8 @@ class ServiceSettings(Settings):
     """Requests in work at once, per replica; more wait, then get 503."""
     default_failure_mode: FailureMode = FailureMode.SOFT
     max_read_scope: MaxReadScope = MaxReadScope.AGENT
+    retention: Retention = Retention()
+    telemetry: Telemetry = Telemetry()
     server: Server = Server()
     auth: Auth = Auth()
     store: Store = Store()
@@ -262,6 +323,25 @@ class ServiceSettings(Settings):
                 "0 < target < trigger <= short_term.token_budget, but are "
                 f"target {self.compaction_target}, trigger {self.compaction_trigger}, "
                 f"budget {self.short_term.token_budget}; lower the marks or raise the budget"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _models_are_meant(self) -> Self:
+        missing = {"summarization", "embedding"} - self.models.model_fields_set
+        if self.storage.type == "external" and missing:
+            raise ValueError(
+                f"models.{min(missing)} is required with storage.type external but not given; "
+                "set its base_url and model"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _one_port_each(self) -> Self:
+        if self.telemetry.metrics_port == self.server.port:
+            raise ValueError(
+                f"telemetry.metrics_port and server.port are both {self.server.port}; "
+                "change one of them"
             )
         return self
 
@@ -293,178 +373,3 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-class SettingsError(ValueError):
-    """Settings that break rules. `problems` holds one sentence for each, without secrets."""
-
-    def __init__(self, problems: list[str]) -> None:
-        self.problems = problems
-        super().__init__("\n".join(problems))
-
-
-@dataclass(frozen=True)
-class Variable:
-    """An environment variable and the field that it sets."""
-
-    name: str
-    path: tuple[str, ...]
-    field: FieldInfo
-    secret: bool
-
-    @property
-    def dotted(self) -> str:
-        """The field's path as messages show it."""
-        return ".".join(self.path)
-
-
-def _group_of(annotation: Any) -> type[Settings] | None:
-    candidates = getattr(annotation, "__args__", (annotation,))
-    for candidate in candidates:
-        if isinstance(candidate, type) and issubclass(candidate, Settings):
-            return candidate
-    return None
-
-
-def _walk(group: type[Settings], path: tuple[str, ...]) -> Iterator[Variable]:
-    for name, field in group.model_fields.items():
-        here = (*path, name)
-        inner = _group_of(field.annotation)
-        if inner is not None:
-            yield from _walk(inner, here)
-            continue
-        env = next((mark.name for mark in field.metadata if isinstance(mark, Env)), None)
-        yield Variable(
-            name=ENV_PREFIX + (env or "_".join(here).upper()),
-            path=here,
-            field=field,
-            secret=field.annotation is SecretStr,
-        )
-
-
-VARIABLES: dict[str, Variable] = {
-    variable.name: variable for variable in _walk(ServiceSettings, ())
-}
-"""Every variable that the service knows, by name."""
-
-_SERVICE_LINK = re.compile(
-    rf"{ENV_PREFIX}(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)"
-)
-
-
-def _is_service_link(name: str, value: str) -> bool:
-    """Whether Kubernetes set this variable because of a Service called `kaos-memory…`."""
-    return bool(_SERVICE_LINK.fullmatch(name)) or (
-        name.endswith("_PORT") and re.match(r"(tcp|udp|sctp)://", value) is not None
-    )
-
-
-def from_environment(environ: Mapping[str, str]) -> ServiceSettings:
-    """Read the settings from variables `KAOS_MEMORY_*`; all others are ignored.
-
-    Raises:
-        SettingsError: an unknown variable, or values that break rules; all of them are named.
-    """
-    nested: dict[str, Any] = {}
-    problems: list[str] = []
-    for name in sorted(environ):
-        if not name.startswith(ENV_PREFIX):
-            continue
-        variable = VARIABLES.get(name)
-        if _is_service_link(name, environ[name]):
-            continue
-        if variable is not None:
-            group = nested
-            for part in variable.path[:-1]:
-                group = group.setdefault(part, {})
-            group[variable.path[-1]] = environ[name]
-        else:
-            close = difflib.get_close_matches(name, VARIABLES, n=1)
-            hint = f"did you mean {close[0]}?" if close else "remove it"
-            problems.append(f"{name} is not a setting of this service; {hint}")
-    try:
-        settings = validate(nested)
-    except SettingsError as error:
-        raise SettingsError(problems + error.problems) from None
-    if problems:
-        raise SettingsError(problems)
-    return settings
-
-
-def to_environment(settings: Settings) -> dict[str, str]:
-    """Project the fields that were given onto their variables; others project nothing."""
-    projected: dict[str, str] = {}
-    for variable in VARIABLES.values():
-        value: Any = settings
-        for part in variable.path:
-            if not isinstance(value, Settings) or part not in value.model_fields_set:
-                value = None
-                break
-            value = getattr(value, part)
-        if value is not None:
-            projected[variable.name] = _text(value)
-    return projected
-
-
-def _text(value: object) -> str:
-    if isinstance(value, SecretStr):
-        return value.get_secret_value()
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def validate(nested: Mapping[str, Any]) -> ServiceSettings:
-    """Build settings from nested values.
-
-    Raises:
-        SettingsError: with every broken rule as field, value, rule and remedy.
-    """
-    try:
-        return ServiceSettings.model_validate(nested)
-    except ValidationError as error:
-        raise SettingsError(describe(error, nested)) from None
-
-
-def describe(error: ValidationError, given: Mapping[str, Any]) -> list[str]:
-    """Turn pydantic's findings into sentences: field, value, rule, remedy. Secrets stay out."""
-    variables = {variable.path: variable for variable in VARIABLES.values()}
-    return [_sentence(finding, given, variables) for finding in error.errors()]
-
-
-def _sentence(
-    finding: Any, given: Mapping[str, Any], variables: Mapping[tuple[str, ...], Variable]
-) -> str:
-    path = tuple(str(part) for part in finding["loc"])
-    rule = finding["msg"].removeprefix("Value error, ")
-    if not path:
-        return rule
-    dotted, variable = ".".join(path), variables.get(path)
-    if finding["type"] == "missing":
-        inside = [v.name for p, v in variables.items() if p[: len(path)] == path]
-        return f"{dotted} is required but not given; set it ({', '.join(inside)})"
-    if finding["type"] == "extra_forbidden":
-        siblings = [p[len(path) - 1] for p in variables if p[: len(path) - 1] == path[:-1]]
-        close = difflib.get_close_matches(path[-1], siblings, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"known here: {', '.join(siblings)}"
-        return f"{dotted} is not a setting; {hint}"
-    if variable is None:
-        return f"{dotted}: {rule}"
-    value: Any = given
-    for part in path:
-        value = value.get(part) if isinstance(value, Mapping) else None
-    shown = "a secret" if variable.secret else _clipped(repr(value))
-    return f"{dotted} is {shown}: {rule}; {_remedy(variable)}"
-
-
-def _clipped(text: str) -> str:
-    """A value as messages show it: short, and without a user and password that it may hold."""
-    text = re.sub(r"//[^/@\s]*@", "//...@", text)
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
-def _remedy(variable: Variable) -> str:
-    if variable.field.is_required():
-        return f"correct it ({variable.name})"
-    default = variable.field.default
-    if isinstance(default, SecretStr) or default is None or default == "":
-        return f"correct it or leave it out ({variable.name})"
-    return f"correct it or leave it out for the default {_text(default)} ({variable.name})"

@@ -1,1 +1,0 @@
-../../service/kaos_memory/settings.py

@@ -1,0 +1,77 @@
+"""Every setting of a memory store: its name, default, bounds and environment variable.
+
+This package is the one source for both sides. The Pulumi component projects its arguments onto
+environment variables with `to_environment`; the service reads them back with
+`from_environment`. It needs pydantic only and imports nothing but itself, by relative names,
+because `pulumi_kaos` carries it as a link.
+"""
+
+from .environment import (
+    ENV_PREFIX,
+    VARIABLES,
+    SettingsError,
+    Variable,
+    describe,
+    from_environment,
+    to_environment,
+    validate,
+)
+from .fields import (
+    MAX_TOP_K,
+    Auth,
+    Dsn,
+    Env,
+    ExternalStorage,
+    Extraction,
+    FailureMode,
+    LocalStorage,
+    LongTerm,
+    MaxReadScope,
+    MediumTerm,
+    Model,
+    Models,
+    Ranking,
+    Retention,
+    Server,
+    ServiceSettings,
+    Settings,
+    ShortTerm,
+    Storage,
+    Store,
+    Telemetry,
+    Url,
+)
+
+__all__ = [
+    "ENV_PREFIX",
+    "MAX_TOP_K",
+    "VARIABLES",
+    "Auth",
+    "Dsn",
+    "Env",
+    "ExternalStorage",
+    "Extraction",
+    "FailureMode",
+    "LocalStorage",
+    "LongTerm",
+    "MaxReadScope",
+    "MediumTerm",
+    "Model",
+    "Models",
+    "Ranking",
+    "Retention",
+    "Server",
+    "ServiceSettings",
+    "Settings",
+    "SettingsError",
+    "ShortTerm",
+    "Storage",
+    "Store",
+    "Telemetry",
+    "Url",
+    "Variable",
+    "describe",
+    "from_environment",
+    "to_environment",
+    "validate",
+]
