@@ -7,7 +7,9 @@ its retries, environment variables and lenient parsing would have to be switched
 import asyncio
 import math
 import ssl
-from collections.abc import Mapping
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
@@ -17,11 +19,15 @@ import httpx
 import orjson
 
 from kaos_memory.engine.protocols import ModelError, ModelUnavailable
+from kaos_memory.engine.usage import CallListener, CallOutcome, ModelCall, tokens_of
 from kaos_memory.settings import Model, SettingsError
 
 _CONNECT_SECONDS = 5.0
 _ABOUT_THE_REQUEST = {400, 413, 415, 422}
 """Statuses that say something about what was asked, and nothing about the endpoint."""
+
+_ANSWERED_WITH_TEXT = {"chat/completions"}
+"""Paths whose answers are tokens of a model, and not numbers."""
 
 _KEEP_ALIVE_SECONDS = 4.0
 """Shorter than the 5 seconds after which uvicorn, and so LiteLLM, closes idle connections: one
@@ -52,9 +58,25 @@ def _trusted() -> ssl.SSLContext:
 
 
 class Endpoint:
-    """An endpoint with its own connections. Nothing is retried here: workers do that."""
+    """An endpoint with its own connections. Nothing is retried here: workers do that.
 
-    def __init__(self, role: str, model: Model, *, seconds: float, most_bytes: int) -> None:
+    Args:
+        role: The group of `models.*` in the settings that names the model.
+        model: The model and where it answers.
+        seconds: The deadline of a call.
+        most_bytes: The longest answer that is read.
+        listeners: Are told of each call that ended.
+    """
+
+    def __init__(
+        self,
+        role: str,
+        model: Model,
+        *,
+        seconds: float,
+        most_bytes: int,
+        listeners: Sequence[CallListener] = (),
+    ) -> None:
         key = model.api_key.get_secret_value().strip()
         if not (key.isascii() and key.isprintable()):
             raise SettingsError(
@@ -63,6 +85,7 @@ class Endpoint:
         self._role = role
         self._seconds = seconds
         self._most_bytes = most_bytes
+        self._listeners = tuple(listeners)
         self._client = httpx.AsyncClient(
             base_url=model.base_url,
             headers={"authorization": f"Bearer {key}"} if key else {},
@@ -80,21 +103,52 @@ class Endpoint:
         await self._client.aclose()
 
     async def post(self, path: str, body: Mapping[str, Any]) -> bytes:
-        """The body of a 200 answer.
+        """The body of a 200 answer, unread.
 
         Raises:
             ModelError: no connection, no answer in time, another status, or too long an answer.
         """
-        try:
-            async with asyncio.timeout(self._seconds):
-                return await self._answer(path, orjson.dumps(body))
-        except (TimeoutError, httpx.TimeoutException):
-            raise self._unavailable(f"did not answer within {self._seconds:g} s") from None
-        except httpx.HTTPError as error:
-            # Only the type: messages may quote a header, and so the key.
-            raise self._unavailable(f"could not be reached ({type(error).__name__})") from None
+        async with self.call(path, body) as answer:
+            return answer
 
-    async def _answer(self, path: str, content: bytes) -> bytes:
+    @asynccontextmanager
+    async def call(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[bytes]:
+        """The body of a 200 answer, to be read inside: an answer that cannot be is a failed call.
+
+        Raises:
+            ModelError: no connection, no answer in time, another status, or too long an answer.
+        """
+        content = orjson.dumps(body)
+        started = time.perf_counter()
+        outcome, tokens = CallOutcome.UNUSABLE, 0
+        try:
+            try:
+                async with asyncio.timeout(self._seconds):
+                    response, answer = await self._exchange(path, content)
+            except (TimeoutError, httpx.TimeoutException):
+                outcome = CallOutcome.LATE
+                raise self._unavailable(f"did not answer within {self._seconds:g} s") from None
+            except httpx.HTTPError as error:
+                outcome = CallOutcome.UNAVAILABLE
+                # Only the type: messages may quote a header, and so the key.
+                raise self._unavailable(f"could not be reached ({type(error).__name__})") from None
+            if response.status_code != 200:
+                refused = response.status_code in _ABOUT_THE_REQUEST
+                outcome = CallOutcome.REFUSED if refused else CallOutcome.UNAVAILABLE
+                raise self._not_answered(response, answer)
+            written = len(answer) if path in _ANSWERED_WITH_TEXT else 0
+            tokens = tokens_of(answer, text_bytes=len(content) + written)
+            yield answer
+            outcome = CallOutcome.OK
+        except asyncio.CancelledError:
+            outcome = CallOutcome.CANCELLED
+            raise
+        finally:
+            call = ModelCall(self._role, outcome, time.perf_counter() - started, tokens)
+            for listener in self._listeners:
+                listener(call)
+
+    async def _exchange(self, path: str, content: bytes) -> tuple[httpx.Response, bytes]:
         request = self._client.stream(
             "POST", path, content=content, headers={"content-type": "application/json"}
         )
@@ -104,13 +158,14 @@ class Endpoint:
                 received += chunk
                 if len(received) > self._most_bytes:
                     raise self.error(f"answered with more than {self._most_bytes} bytes")
-            if response.status_code != 200:
-                code = _known_code(bytes(received))
-                what = f"answered {response.status_code}" + (f" ({code})" if code else "")
-                if response.status_code in _ABOUT_THE_REQUEST:
-                    raise self.error(what)
-                raise self._unavailable(what, _retry_after(response.headers.get("retry-after")))
-            return bytes(received)
+            return response, bytes(received)
+
+    def _not_answered(self, response: httpx.Response, body: bytes) -> ModelError:
+        code = _known_code(body)
+        what = f"answered {response.status_code}" + (f" ({code})" if code else "")
+        if response.status_code in _ABOUT_THE_REQUEST:
+            return self.error(what)
+        return self._unavailable(what, _retry_after(response.headers.get("retry-after")))
 
     def error(self, what: str) -> ModelError:
         """An error about an answer of this endpoint, to be raised."""

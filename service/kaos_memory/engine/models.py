@@ -14,6 +14,7 @@ import orjson
 from kaos_memory.engine.endpoint import Endpoint
 from kaos_memory.engine.plain_text import clean, clipped
 from kaos_memory.engine.protocols import Embedder, ModelError
+from kaos_memory.engine.usage import CallListener
 from kaos_memory.settings import Model
 
 CHAT_SECONDS = 60.0
@@ -36,12 +37,27 @@ class ChatModel:
 
     Neither `max_tokens` nor a temperature is sent: OpenAI's reasoning models refuse them, and an
     answer that is cut off at the model's own limit is recognised by its finish reason.
+
+    Args:
+        model: The model and its endpoint.
+        seconds: The deadline of a call.
+        listeners: Are told of each call.
     """
 
-    def __init__(self, model: Model, *, seconds: float = CHAT_SECONDS) -> None:
+    def __init__(
+        self,
+        model: Model,
+        *,
+        seconds: float = CHAT_SECONDS,
+        listeners: Sequence[CallListener] = (),
+    ) -> None:
         self._model = model.model
         self._endpoint = Endpoint(
-            "summarization", model, seconds=seconds, most_bytes=MAX_CHAT_ANSWER_BYTES
+            "summarization",
+            model,
+            seconds=seconds,
+            most_bytes=MAX_CHAT_ANSWER_BYTES,
+            listeners=listeners,
         )
 
     async def aclose(self) -> None:
@@ -65,7 +81,10 @@ class ChatModel:
         }
         if as_json:
             body["response_format"] = {"type": "json_object"}
-        answer = await self._endpoint.post("chat/completions", body)
+        async with self._endpoint.call("chat/completions", body) as answer:
+            return self._text(answer)
+
+    def _text(self, answer: bytes) -> str:
         try:
             # Not orjson: it refuses the whole answer for one lone surrogate.
             choice: Any = json.loads(answer)["choices"][0]
@@ -82,9 +101,23 @@ class ChatModel:
 
 
 class OpenAIEmbedder:
-    """Embeddings of fixed dimensions, each of length 1."""
+    """Embeddings of fixed dimensions, each of length 1.
 
-    def __init__(self, model: Model, dims: int, *, seconds: float = EMBEDDING_SECONDS) -> None:
+    Args:
+        model: The model and its endpoint.
+        dims: The length of every vector.
+        seconds: The deadline of a call.
+        listeners: Are told of each call.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        dims: int,
+        *,
+        seconds: float = EMBEDDING_SECONDS,
+        listeners: Sequence[CallListener] = (),
+    ) -> None:
         self._model = model.model
         self._dims = dims
         self._ask_for_dims = False
@@ -94,6 +127,7 @@ class OpenAIEmbedder:
             model,
             seconds=seconds,
             most_bytes=(dims + 4_096) * _BYTES_PER_NUMBER * MAX_TEXTS_PER_CALL,
+            listeners=listeners,
         )
 
     async def aclose(self) -> None:
@@ -139,15 +173,18 @@ class OpenAIEmbedder:
         body: dict[str, Any] = {"model": self._model, "input": list(texts)}
         if with_dims:
             body["dimensions"] = self._dims
-        answer = await self._endpoint.post("embeddings", body)
+        async with self._endpoint.call("embeddings", body) as answer:
+            return self._vectors(answer, len(texts))
+
+    def _vectors(self, answer: bytes, texts: int) -> list[list[float]]:
         try:
             rows = orjson.loads(answer)["data"]
             by_index = {row["index"]: row["embedding"] for row in rows}
-            if len(rows) != len(texts) or by_index.keys() != set(range(len(texts))):
+            if len(rows) != texts or by_index.keys() != set(range(texts)):
                 raise self._endpoint.error(
-                    f"answered with {len(rows)} vectors or other indices for {len(texts)} texts"
+                    f"answered with {len(rows)} vectors or other indices for {texts} texts"
                 )
-            return [self._unit(by_index[index]) for index in range(len(texts))]
+            return [self._unit(by_index[index]) for index in range(texts)]
         except (ValueError, LookupError, TypeError, AttributeError):
             raise self._endpoint.error("did not answer with embeddings") from None
 
