@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -17,9 +18,15 @@ _TIKTOKEN_TABLES = "site-packages/litellm/litellm_core_utils/tokenizers"
 
 
 class PeerProcess:
-    """The published service on external storage, with defaults for all else."""
+    """The published service on external storage, with defaults for all that is not given."""
 
-    def __init__(self, dsn: str, models: ModelEndpoint, folder: Path) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        models: ModelEndpoint,
+        folder: Path,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         self.port = free_port()
         self._python = peer.environment(peer.SERVICE, without_dependencies=[_LITELLM])
         library = f"lib/python{'.'.join(map(str, peer.PYTHON_VERSION))}"
@@ -37,6 +44,7 @@ class PeerProcess:
             # Its engine would call home.
             "MEM0_TELEMETRY": "False",
             "MEM0_DIR": str(folder / "mem0"),
+            **(settings or {}),
         }
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -1,43 +1,65 @@
-"""The figures as one SVG: a bar for each subject, the shorter the faster."""
+"""Figures as one SVG: a bar for each subject, in groups of what is compared."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 _COLOURS = {"ours": "#2563eb", "floor": "#9ca3af"}
-_OTHER = "#f59e0b"
+_OTHERS = ("#f59e0b", "#10b981")
 _WIDTH, _LEFT, _BAR, _GAP = 760, 250, 16, 14
 _LONGEST = _WIDTH - _LEFT - 130
 
 
+@dataclass(frozen=True)
+class Bar:
+    """One subject's figure, and how it is written."""
+
+    subject: str
+    figure: float
+    text: str
+
+
 def bars(rows: Sequence[Mapping[str, Any]], title: str) -> str:
     """Median latency of each row, grouped by measure and clients; each group to its own scale."""
-    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    groups: dict[str, list[Bar]] = {}
     for row in rows:
         if row["subject"] != "floor":
-            groups.setdefault((row["measure"], row["facts"], row["clients"]), []).append(row)
+            label = f"{row['measure']}, {row['clients']} client{'s' if row['clients'] > 1 else ''}"
+            label += f", {row['facts']:,} facts" if row["facts"] else ""
+            figures = f"{row['p50_ms']:.2f} ms · {row['rps']:.0f}/s"
+            groups.setdefault(label, []).append(Bar(row["subject"], row["p50_ms"], figures))
+    return drawing(groups, title)
+
+
+def drawing(groups: Mapping[str, Sequence[Bar]], title: str, *, full: float | None = None) -> str:
+    """The groups below each other.
+
+    Args:
+        groups: Bars by the label of their group.
+        title: What stands above.
+        full: The figure of the longest possible bar; omitted, the largest of each group.
+    """
+    subjects = list(dict.fromkeys(bar.subject for members in groups.values() for bar in members))
+    others = [subject for subject in subjects if subject not in _COLOURS]
+    colours = _COLOURS | {subject: _OTHERS[at % 2] for at, subject in enumerate(others)}
     parts: list[str] = []
     top = 56
-    for (measure, facts, clients), members in groups.items():
-        longest = max(row["p50_ms"] for row in members)
-        label = f"{measure}, {clients} client{'s' if clients > 1 else ''}"
-        label += f", {facts:,} facts" if facts else ""
+    for label, members in groups.items():
+        longest = full or max(bar.figure for bar in members)
         parts.append(_text(_LEFT - 10, top + _BAR, label, anchor="end"))
-        for row in members:
-            length = max(1.0, _LONGEST * row["p50_ms"] / longest)
-            colour = _COLOURS.get(row["subject"], _OTHER)
+        for bar in members:
+            length = max(1.0, _LONGEST * bar.figure / longest)
             parts.append(
                 f'<rect x="{_LEFT}" y="{top}" width="{length:.0f}" height="{_BAR - 2}" '
-                f'fill="{colour}"/>'
+                f'fill="{colours[bar.subject]}"/>'
             )
-            figures = f"{row['p50_ms']:.2f} ms · {row['rps']:.0f}/s"
-            parts.append(_text(_LEFT + length + 6, top + _BAR - 4, figures))
+            parts.append(_text(_LEFT + length + 6, top + _BAR - 4, bar.text))
             top += _BAR
         top += _GAP
-    subjects = dict.fromkeys(row["subject"] for row in rows if row["subject"] != "floor")
     legend = [
         f'<rect x="{_LEFT + 150 * at}" y="32" width="10" height="10" '
-        f'fill="{_COLOURS.get(subject, _OTHER)}"/>' + _text(_LEFT + 150 * at + 16, 41, subject)
+        f'fill="{colours[subject]}"/>' + _text(_LEFT + 150 * at + 16, 41, subject)
         for at, subject in enumerate(subjects)
     ]
     canvas = f'viewBox="0 0 {_WIDTH} {top}" font-family="sans-serif" font-size="11"'

@@ -52,17 +52,26 @@ def save(
 ) -> list[Path]:
     """Write the rows, the plot, and the section of the README that they are shown in."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    data, plot, readme = FOLDER / "service.json", FOLDER / "service.svg", FOLDER / "README.md"
+    plot = bars(rows, f"Median latency and throughput ({machine()})")
+    return write("service", rows, plot, _section(rows, outcomes, command, rounds))
+
+
+def write(name: str, rows: Sequence[Mapping[str, Any]], plot: str, section: str) -> list[Path]:
+    """Write `<name>.json`, `<name>.svg`, and what stands between the README's marks of the name.
+
+    Raises:
+        RuntimeError: the README has no such marks.
+    """
+    data, drawn, readme = (FOLDER / file for file in (f"{name}.json", f"{name}.svg", "README.md"))
     lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)
     data.write_text(f"[\n{lines}\n]\n")
-    plot.write_text(bars(rows, f"Median latency and throughput ({machine()})"))
-    section = _section(rows, outcomes, command, rounds)
-    marked = re.compile(r"(<!-- service:begin -->\n).*?(<!-- service:end -->)", re.DOTALL)
+    drawn.write_text(plot)
+    marked = re.compile(rf"(<!-- {name}:begin -->\n).*?(<!-- {name}:end -->)", re.DOTALL)
     text, replaced = marked.subn(lambda found: found[1] + section + found[2], readme.read_text())
     if not replaced:
-        raise RuntimeError(f"{readme} has no section between the marks of `service`")
+        raise RuntimeError(f"{readme} has no section between the marks of `{name}`")
     readme.write_text(text)
-    return [data, plot, readme]
+    return [data, drawn, readme]
 
 
 def _section(
