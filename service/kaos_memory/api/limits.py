@@ -1,7 +1,7 @@
 """How much one request, and all of them together, may take."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -18,6 +18,10 @@ class Places:
 
     def __init__(self, count: int) -> None:
         self._free = asyncio.Semaphore(count)
+        self.waiting = 0
+        """Requests that wait for a place now."""
+        self.in_work = 0
+        """Requests that have one."""
 
     @asynccontextmanager
     async def held(self) -> AsyncGenerator[None]:
@@ -27,24 +31,35 @@ class Places:
             Overloaded: none became free in time.
         """
         if self._free.locked():
+            self.waiting += 1
             try:
                 async with asyncio.timeout(WAIT_SECONDS):
                     await self._free.acquire()
             except TimeoutError:
                 raise Overloaded from None
+            finally:
+                self.waiting -= 1
         else:
             await self._free.acquire()  # at once, and without the cost of a timer
+        self.in_work += 1
         try:
             yield
         finally:
+            self.in_work -= 1
             self._free.release()
 
 
 class BodyLimit:
-    """Refuses bodies over the bound with 413, by their declared length or as they arrive."""
+    """Refuses bodies over the bound with 413, by their declared length or as they arrive.
 
-    def __init__(self, app: ASGIApp) -> None:
+    Args:
+        app: Gets the other requests.
+        refused: Is told of each one that is refused.
+    """
+
+    def __init__(self, app: ASGIApp, refused: Callable[[], None] = lambda: None) -> None:
         self._app = app
+        self._refused = refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -53,7 +68,7 @@ class BodyLimit:
             return
         declared = next((v for k, v in scope["headers"] if k == b"content-length"), b"0")
         if declared.isdigit() and int(declared) > MAX_BODY_BYTES:
-            await _too_large(scope, receive, send)
+            await self._too_large(scope, receive, send)
             return
         received = 0
 
@@ -69,13 +84,15 @@ class BodyLimit:
             await self._app(scope, limited, send)
         except _TooLarge:
             # Operations read the whole body before they answer, so nothing was sent yet.
-            await _too_large(scope, receive, send)
+            await self._too_large(scope, receive, send)
+
+    async def _too_large(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._refused()
+        detail = (
+            f"the body has more than {MAX_BODY_BYTES} bytes; send fewer or shorter turns at once"
+        )
+        await problem(413, "Content Too Large", detail)(scope, receive, send)
 
 
 class _TooLarge(Exception):
     """The body went over the bound while it arrived."""
-
-
-async def _too_large(scope: Scope, receive: Receive, send: Send) -> None:
-    detail = f"the body has more than {MAX_BODY_BYTES} bytes; send fewer or shorter turns at once"
-    await problem(413, "Content Too Large", detail)(scope, receive, send)

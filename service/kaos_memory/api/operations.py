@@ -5,8 +5,10 @@ the service's time for a request. What they would add to the OpenAPI document is
 """
 
 import json
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import isawaitable
 from typing import Any
 
 from fastapi import FastAPI
@@ -15,11 +17,14 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.json_schema import models_json_schema
 from starlette.requests import Request
 
+from kaos_memory.api import observed
 from kaos_memory.api.limits import Places
 from kaos_memory.api.problems import InvalidRequest
 from kaos_memory.contract import Id, Message
 from kaos_memory.identity.caller import Caller
+from kaos_memory.telemetry.spans import Telemetry
 
+_PREFIX = "/v1/"
 _ACTOR_HEADER = "x-actor"
 _ACTOR = TypeAdapter[str | None](Id)
 _MOST_FINDINGS = 50
@@ -30,6 +35,7 @@ _STATUSES = {
     "422": "A field breaks a bound; the answer names it",
     "503": "The service cannot work now; try again after the wait",
 }
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -43,11 +49,33 @@ class Operation:
     run: Callable[[Any, Caller], Awaitable[Response]]
     """Gets the validated body and who calls."""
 
+    @property
+    def name(self) -> str:
+        """Its name in metrics and spans."""
+        return self.path.removeprefix(_PREFIX).replace("/", ".")
 
-def mount(app: FastAPI, operations: Sequence[Operation], places: Places) -> None:
+
+class _Answer(Response):
+    """A response whose message can still be looked at."""
+
+    def __init__(self, message: BaseModel, status: int) -> None:
+        self.message = message
+        content = message.model_dump_json(exclude_none=True)
+        super().__init__(content, status, media_type="application/json")
+
+
+def mount(
+    app: FastAPI,
+    operations: Sequence[Operation],
+    places: Places,
+    telemetry: Telemetry | None = None,
+) -> None:
     """Add the operations as routes, and to the OpenAPI document."""
+    telemetry = telemetry or Telemetry()
+    telemetry.instruments.requests = places
     for operation in operations:
-        app.add_route(operation.path, _endpoint(operation, places), methods=["POST"])
+        endpoint = _endpoint(app, operation, places, telemetry)
+        app.add_route(operation.path, endpoint, methods=["POST"])
     document = app.openapi
 
     def with_operations() -> dict[str, Any]:
@@ -60,18 +88,41 @@ def mount(app: FastAPI, operations: Sequence[Operation], places: Places) -> None
 
 def answer(body: BaseModel, status: int = 200) -> Response:
     """A body as the wire shows it: what is absent is left out."""
-    content = body.model_dump_json(exclude_none=True)
-    return Response(content, status, media_type="application/json")
+    return _Answer(body, status)
 
 
-def _endpoint(operation: Operation, places: Places) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(
+    app: FastAPI, operation: Operation, places: Places, telemetry: Telemetry
+) -> Callable[[Request], Awaitable[Response]]:
+    name, instruments = operation.name, telemetry.instruments
+
     async def endpoint(request: Request) -> Response:
         # Read before a place is taken: a slow sender holds up nobody else.
         content = await request.body()
-        async with places.held():
-            return await operation.run(_parsed(operation.body, content), _caller(request))
+        with telemetry.operation(name, request.headers) as running:
+            try:
+                async with places.held():
+                    body = _parsed(operation.body, content)
+                    observed.asked(body, running)
+                    response = await operation.run(body, _caller(request))
+            except Exception as error:  # noqa: BLE001 - answered, and logged if it is a crash
+                response = await _problem(app, request, error)
+                observed.refused(error, response.status_code, name, running, instruments)
+            else:
+                if isinstance(response, _Answer):
+                    observed.answered(response.message, running, instruments)
+            return response
 
     return endpoint
+
+
+async def _problem(app: FastAPI, request: Request, error: Exception) -> Response:
+    """The answer of the handler that is installed for an exception; the last one is for crashes."""
+    kind = next(kind for kind in type(error).__mro__ if kind in app.exception_handlers)
+    if kind is Exception:
+        _log.exception("request_crashed")
+    response = app.exception_handlers[kind](request, error)
+    return await response if isawaitable(response) else response
 
 
 def _parsed(body: type[Message], content: bytes) -> Message:

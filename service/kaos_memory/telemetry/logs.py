@@ -1,15 +1,18 @@
-"""Logs: a JSON object for each event, and exceptions without their messages.
+"""Logs: a JSON object for each event with the ids of its request and trace, if it has any.
 
-An exception's message may quote what was being stored, or a DSN; its type and where it was raised
-are what an operator needs.
+Exceptions come without their messages: those may quote what was being stored, or a DSN. Their
+types and where they were raised are what an operator needs.
 """
 
 import logging
 import traceback
 from types import TracebackType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+from opentelemetry.trace import format_span_id, format_trace_id, get_current_span
 from pythonjsonlogger.json import JsonFormatter
+
+from kaos_memory.telemetry import request_id
 
 _ExceptionInfo: TypeAlias = (
     tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
@@ -17,6 +20,21 @@ _ExceptionInfo: TypeAlias = (
 
 
 class _Formatter(JsonFormatter):
+    def add_fields(
+        self,
+        log_data: dict[str, Any],
+        record: logging.LogRecord,
+        message_dict: dict[str, Any],
+    ) -> None:
+        super().add_fields(log_data, record, message_dict)
+        current = request_id.current()
+        if current is not None:
+            log_data["request_id"] = current
+        span = get_current_span().get_span_context()
+        if span.is_valid:
+            log_data["trace_id"] = format_trace_id(span.trace_id)
+            log_data["span_id"] = format_span_id(span.span_id)
+
     def formatException(self, ei: _ExceptionInfo) -> str:  # noqa: N802 - the base class's name
         return "; caused by ".join(_without_messages(ei[1]))
 
