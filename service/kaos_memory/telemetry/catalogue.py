@@ -61,7 +61,7 @@ class WorkOutcome(StrEnum):
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric by its OpenTelemetry name; its unit is one of UCUM."""
+    """One metric by its OpenTelemetry name; its unit is one of UCUM, or empty."""
 
     name: str
     kind: Kind
@@ -69,6 +69,13 @@ class Metric:
     meaning: str
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     """Each label with its values."""
+
+    @property
+    def family(self) -> str:
+        """Its name in Prometheus."""
+        seconds = "_seconds" if self.unit == "s" else ""
+        total = "_total" if self.kind is Kind.COUNTER else ""
+        return self.name.replace(".", "_") + seconds + total
 
 
 def _values(outcomes: type[StrEnum]) -> str:
@@ -155,13 +162,13 @@ WORK_QUEUE = Metric(
     Kind.GAUGE,
     "{session}",
     "Sessions with background work in the whole store, whichever replica tells it",
-    {"kind": _KIND_OF_WORK, "state": "`due`, `waiting`, `leased`, `dead`"},
+    {"kind": _KIND_OF_WORK, "state": "`waiting`, `due`, `leased`, `retrying`, `dead`"},
 )
 WORK_OLDEST = Metric(
     "kaos.memory.work.oldest_age",
     Kind.GAUGE,
     "s",
-    "The age of the oldest of them",
+    "How long the oldest of them has been due or dead; 0 for what is due later",
     {"kind": _KIND_OF_WORK, "state": "as above"},
 )
 MODEL_DURATION = Metric(
@@ -181,7 +188,7 @@ MODEL_TOKENS = Metric(
 AUTH_DISABLED = Metric(
     "kaos.memory.auth_disabled",
     Kind.GAUGE,
-    "1",
+    "",
     "1 where `auth.mode` is `disabled` and the names in a request are believed, else 0",
 )
 

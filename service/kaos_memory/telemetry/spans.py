@@ -32,10 +32,24 @@ class Endings(Generic[_Outcome]):
     usual: _Outcome
     crashed: _Outcome
     cancelled: _Outcome
+    errors: frozenset[_Outcome]
+    """Those that make a span's status an error."""
 
 
-_OF_OPERATIONS = Endings(OperationOutcome.OK, OperationOutcome.FAILED, OperationOutcome.CANCELLED)
-_OF_WORK = Endings(WorkOutcome.DONE, WorkOutcome.FAILED, WorkOutcome.RELEASED)
+_OF_OPERATIONS = Endings(
+    OperationOutcome.OK,
+    OperationOutcome.FAILED,
+    OperationOutcome.CANCELLED,
+    errors=frozenset({OperationOutcome.FAILED}),
+)
+_OF_WORK = Endings(
+    WorkOutcome.DONE,
+    WorkOutcome.FAILED,
+    WorkOutcome.RELEASED,
+    errors=frozenset(
+        {WorkOutcome.FAILED, WorkOutcome.RETRIED, WorkOutcome.POSTPONED, WorkOutcome.DEAD}
+    ),
+)
 
 
 class Measured(Generic[_Outcome]):
@@ -111,7 +125,7 @@ class Measured(Generic[_Outcome]):
             self.note(outcome=self.outcome.value)
             if kind is not None:
                 self._span.set_attribute(_ERROR_TYPE, kind.__qualname__)
-            if self.outcome is self._endings.crashed:
+            if self.outcome in self._endings.errors:
                 self._span.set_status(Status(StatusCode.ERROR))
             self._span.end()
         if self._token is not None:

@@ -1,28 +1,23 @@
 """Logs: JSON, with fields, and without what an exception quotes."""
 
+import contextvars
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
+from opentelemetry import context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from kaos_memory.telemetry import logs
+from kaos_memory.telemetry import logs, request_id
 
-
-@pytest.fixture
-def _restored() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
+from .conftest import LogLines
 
 
 def _connect(dsn: str) -> None:
     raise ValueError(dsn)
 
 
-@pytest.mark.usefixtures("_restored")
+@pytest.mark.usefixtures("restored_logging")
 def test_an_exception_is_its_type_and_its_place_and_nothing_that_it_says(
     capsys: pytest.CaptureFixture[str],
 ):
@@ -41,3 +36,23 @@ def test_an_exception_is_its_type_and_its_place_and_nothing_that_it_says(
     assert "caused by builtins.ValueError at _connect" in line["exc_info"]
     assert "hunter2" not in str(line)
     assert "tea" not in str(line)
+
+
+def test_a_line_has_the_ids_of_its_request_and_of_its_trace_where_there_are_any(
+    log_lines: LogLines,
+):
+    log = logging.getLogger("probe")
+
+    def in_a_request() -> None:
+        request_id.begin("run-7")
+        trace = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+        context.attach(TraceContextTextMapPropagator().extract(trace))
+        log.info("inside")
+
+    contextvars.Context().run(in_a_request)
+    contextvars.Context().run(log.info, "outside")
+    inside, outside = log_lines()
+    assert inside["request_id"] == "run-7"
+    assert inside["trace_id"] == "0af7651916cd43dd8448eb211c80319c"
+    assert inside["span_id"] == "b7ad6b7169203331"
+    assert outside.keys() == {"time", "level", "logger", "message"}
