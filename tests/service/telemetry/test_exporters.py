@@ -198,9 +198,7 @@ async def test_otlp_gets_spans_and_metrics_by_the_time_the_service_has_closed(
     assert received.keys() == {"/v1/traces", "/v1/metrics"}
     traces = ExportTraceServiceRequest.FromString(received["/v1/traces"])
     [span] = traces.resource_spans[0].scope_spans[0].spans
-    resource = {
-        each.key: each.value.string_value for each in traces.resource_spans[0].resource.attributes
-    }
+    resource = _resource(traces)
     metrics = ExportMetricsServiceRequest.FromString(received["/v1/metrics"])
     names = {metric.name for metric in metrics.resource_metrics[0].scope_metrics[0].metrics}
     assert span.name == "kaos.memory.recall"
@@ -221,9 +219,7 @@ async def test_one_signal_alone_is_exported_where_only_its_variable_is_set(
     await exporters.aclose()
     [(path, body)] = collector.received
     traces = ExportTraceServiceRequest.FromString(body)
-    resource = {
-        each.key: each.value.string_value for each in traces.resource_spans[0].resource.attributes
-    }
+    resource = _resource(traces)
     assert (path, resource["service.name"]) == ("/spans", "renamed")
 
 
