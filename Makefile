@@ -75,6 +75,10 @@ format: .venv/.synced  ## Mend what style checks can mend
 bench: .venv/.synced  ## Speed beside floors and the published kaos-memory, asserted as ratios
 	@$(RUN)/python -m bench
 
+.PHONY: bench-recall
+bench-recall: .venv/.synced  ## Retrieval quality on LoCoMo beside two peers, with asserted floors
+	@$(RUN)/python -m bench.recall
+
 ##@ Cluster
 
 .PHONY: cluster-tools

@@ -93,6 +93,6 @@ def stop(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
         process.wait()
 
 
-def command_line(arguments: Sequence[str]) -> str:
+def command_line(arguments: Sequence[str], module: str = "bench") -> str:
     """The command that a reader repeats."""
-    return " ".join(["python", "-m", "bench", *arguments])
+    return " ".join(["python", "-m", module, *arguments])
