@@ -48,13 +48,16 @@ class ServiceProcess:
 
     def __init__(self, environment: Mapping[str, str], log: Path, port: int | None = None) -> None:
         self.port = port or free_port()
+        self.metrics_port = free_port()
         self.log = log
         inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         self._environment = {
             **inherited,
+            f"{ENV_PREFIX}TELEMETRY_METRICS_PORT": "0",  # several run side by side
             **environment,
             f"{ENV_PREFIX}SERVER_HOST": "127.0.0.1",
             f"{ENV_PREFIX}SERVER_PORT": str(self.port),
+            f"{ENV_PREFIX}TELEMETRY_METRICS_PORT": str(self.metrics_port),
         }
         self._process: subprocess.Popen[bytes] | None = None
         self._output: IO[bytes] | None = None
