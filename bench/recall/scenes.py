@@ -41,8 +41,6 @@ class Scene:
             "KAOS_MEMORY_STORAGE_TYPE": "external",
             "KAOS_MEMORY_EXTERNAL_DSN": self._database("ours"),
             "KAOS_MEMORY_EXTERNAL_DIMS": str(DIMS),
-            "KAOS_MEMORY_MAX_READ_SCOPE": "user",
-            "KAOS_MEMORY_TELEMETRY_METRICS_PORT": "0",
         }
         for role, model in (("SUMMARIZATION", CHAT_MODEL), ("EMBEDDING", EMBEDDING_MODEL)):
             environment |= {

@@ -60,7 +60,10 @@ class Subject(Protocol):
 
 @dataclass(frozen=True)
 class Ours:
-    """Our service: each turn has its speaker as role, and its date."""
+    """Our service: each turn has its speaker as role, and its date.
+
+    Where a model extracts facts, its prompts know users and assistants, as the peers do.
+    """
 
     address: Address
     admin: asyncpg.Connection
@@ -74,7 +77,7 @@ class Ours:
             await _write(
                 self.address,
                 Owner(principal, session.id),
-                [_ours(turn, session) for turn in session.turns],
+                [self._turn(turn, session) for turn in session.turns],
                 infer=self.infer,
             )
         await _until(self.name, self._done)
@@ -82,6 +85,10 @@ class Ours:
     async def search(self, principal: str, question: str) -> Found:
         """Facts at the user level."""
         return await _recall(self.address, principal, question)
+
+    def _turn(self, turn: Turn, session: Session) -> dict[str, str]:
+        spoken = _line(turn) if self.infer else {"role": turn.speaker, "content": turn.text}
+        return {**spoken, "said_at": session.said_at.isoformat()}
 
     async def _done(self) -> bool:
         [(left, dead)] = await self.admin.fetch(
@@ -106,7 +113,7 @@ class Published:
     async def remember(self, principal: str, sessions: Sequence[Session]) -> None:
         """Write all sessions, and wait until each turn is a fact."""
         for session in sessions:
-            turns = [{"role": "user", "content": turn.line} for turn in session.turns]
+            turns = [_line(turn) for turn in session.turns]
             stays = {"role": "user", "content": "The end."}
             await _write(self.address, Owner(principal, session.id), [*turns, stays], infer=False)
         expected = sum(len(session.turns) for session in sessions)
@@ -122,9 +129,8 @@ class Published:
         return await self.admin.fetchval(count, principal) == expected
 
 
-def _ours(turn: Turn, session: Session) -> dict[str, str]:
-    said_at = session.said_at.isoformat()
-    return {"role": turn.speaker, "content": turn.text, "said_at": said_at}
+def _line(turn: Turn) -> dict[str, str]:
+    return {"role": "user", "content": turn.line}
 
 
 async def _write(
