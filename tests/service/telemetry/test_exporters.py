@@ -6,8 +6,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Event, Thread
 
 import httpx
 import pytest
@@ -22,6 +20,8 @@ from kaos_memory.settings import ServiceSettings, SettingsError, validate
 from kaos_memory.telemetry.catalogue import METRICS, TierOutcome
 from kaos_memory.telemetry.exporters import Exporters, start
 from kaos_memory.telemetry.instruments import Instruments
+
+from .collector import Collector
 
 MODEL = {"base_url": "http://127.0.0.1:1/v1", "model": "words"}
 DSN = "postgresql://kaos:hunter2@db/memory"
@@ -137,42 +137,10 @@ async def test_a_scrape_is_answered_while_the_loop_is_busy(port: int):
     await exporters.aclose()
 
 
-class _Collector(ThreadingHTTPServer):
-    """Takes OTLP; hangs while it is told to."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.received: list[tuple[str, bytes]] = []
-        self.go_on = Event()
-        self.go_on.set()
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    def do_POST(self) -> None:
-        assert isinstance(self.server, _Collector)
-        body = self.rfile.read(int(self.headers["content-length"]))
-        self.server.received.append((self.path, body))
-        self.server.go_on.wait(20)
-        self.send_response(200)
-        self.send_header("content-length", "0")
-        self.end_headers()
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
-        """Quiet."""
-
-
 @pytest.fixture
-def collector() -> Iterator[_Collector]:
-    with _Collector() as server:
-        thread = Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        yield server
-        server.go_on.set()
-        server.shutdown()
-        thread.join()
+def collector() -> Iterator[Collector]:
+    with Collector.running() as running:
+        yield running
 
 
 def _resource(traces: ExportTraceServiceRequest) -> dict[str, str]:
@@ -187,7 +155,7 @@ def _work(exporters: Exporters) -> None:
 
 
 async def test_otlp_gets_spans_and_metrics_by_the_time_the_service_has_closed(
-    collector: _Collector, monkeypatch: pytest.MonkeyPatch
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=tests")
@@ -210,7 +178,7 @@ async def test_otlp_gets_spans_and_metrics_by_the_time_the_service_has_closed(
 
 
 async def test_one_signal_alone_is_exported_where_only_its_variable_is_set(
-    collector: _Collector, monkeypatch: pytest.MonkeyPatch
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", f"{collector.url}/spans")
     monkeypatch.setenv("OTEL_SERVICE_NAME", "renamed")
@@ -224,7 +192,7 @@ async def test_one_signal_alone_is_exported_where_only_its_variable_is_set(
 
 
 async def test_a_collector_that_hangs_delays_the_end_by_some_seconds_only(
-    collector: _Collector, monkeypatch: pytest.MonkeyPatch
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
     collector.go_on.clear()
