@@ -189,7 +189,7 @@ AUTH_DISABLED = Metric(
     "kaos.memory.auth_disabled",
     Kind.GAUGE,
     "",
-    "1 where `auth.mode` is `disabled` and the names in a request are believed, else 0",
+    "1 where the names in a request are believed: `auth.mode` is `disabled` or unset; else 0",
 )
 
 METRICS = (

@@ -101,7 +101,7 @@ def start(settings: ServiceSettings) -> Exporters:
     if traces_by_otlp:
         tracer, flush = _otlp_tracer(resource)
         flushing.append(flush)
-    instruments.auth_disabled = settings.auth.mode == "disabled"
+    instruments.auth_disabled = settings.auth.mode in {None, "disabled"}
     if server is not None:
         server.start()
     return Exporters(Telemetry(instruments, tracer), server, flushing)

@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from prometheus_client.parser import text_string_to_metric_families
 
 from kaos_memory.engine.usage import CallOutcome, ModelCall
-from kaos_memory.settings import ServiceSettings, SettingsError, validate
+from kaos_memory.settings import Auth, ServiceSettings, SettingsError, validate
 from kaos_memory.telemetry.catalogue import METRICS, TierOutcome
 from kaos_memory.telemetry.exporters import Exporters, start
 from kaos_memory.telemetry.instruments import Instruments
@@ -93,6 +93,14 @@ async def test_metrics_answers_with_every_family_of_the_catalogue(port: int):
     [auth] = families["kaos_memory_auth_disabled"].samples
     assert auth.value == 1
     assert "team/store" not in response.text
+
+
+async def test_a_mode_that_is_not_set_is_no_verification(port: int):
+    settings = _settings(port).model_copy(update={"auth": Auth()})
+    exporters = start(settings)
+    text = (await _scrape(port)).text
+    await exporters.aclose()
+    assert "kaos_memory_auth_disabled 1.0" in text
 
 
 async def test_a_closed_service_frees_the_port_and_another_may_take_it(port: int):
