@@ -171,7 +171,7 @@ class RetentionArgs(TypedDict):
     facts_days: NotRequired[int]
     """Days after a fact was made or said again for the last time. Default 0."""
     digests_days: NotRequired[int]
-    """Days after a digest was superseded. Default 0."""
+    """Days after a digest was made; the latest of a session always stays. Default 0."""
     receipts_days: NotRequired[int]
     """Days for receipts of erasures. Default 0."""
     idempotency_hours: NotRequired[int]

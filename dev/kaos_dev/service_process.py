@@ -53,7 +53,6 @@ class ServiceProcess:
         inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         self._environment = {
             **inherited,
-            f"{ENV_PREFIX}TELEMETRY_METRICS_PORT": "0",  # several run side by side
             **environment,
             f"{ENV_PREFIX}SERVER_HOST": "127.0.0.1",
             f"{ENV_PREFIX}SERVER_PORT": str(self.port),

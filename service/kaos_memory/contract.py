@@ -4,11 +4,13 @@ Names, shapes and levels are those of the KAOS memory contract, so that its publ
 works unchanged. Levels nest: session < agent < user; `store` is for admins.
 """
 
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
+    AwareDatetime,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -34,6 +36,7 @@ MAX_PAGE = 1_000
 MAX_PAGE_BYTES = 4_194_304
 """Bytes of text after which a page ends early."""
 MAX_TOKEN_BUDGET = 1_000_000
+_EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
 
 
 class ScopeLevel(StrEnum):
@@ -72,6 +75,12 @@ def _storable(value: str) -> str:
         value.encode()
     except UnicodeEncodeError:
         raise ValueError("must not hold lone surrogates; send valid Unicode text") from None
+    return value
+
+
+def _a_past_date(value: datetime) -> datetime:
+    if not _EARLIEST <= value <= datetime.now(UTC) + timedelta(minutes=5):
+        raise ValueError("must lie between 1900 and now")
     return value
 
 
@@ -148,6 +157,8 @@ class Turn(Message):
 
     role: Annotated[Text, StringConstraints(min_length=1, max_length=64)]
     content: Annotated[Text, StringConstraints(max_length=MAX_CONTENT_CHARS)]
+    said_at: Annotated[AwareDatetime, AfterValidator(_a_past_date)] | None = None
+    """When it was said, with its time zone; omitted: now. For conversations that are imported."""
 
 
 class WriteRequest(Message):
@@ -181,6 +192,18 @@ class WriteResponse(Message):
     accepted: bool
     scheduled: bool = False
     degraded: bool = False
+
+
+class CloseRequest(Message):
+    """Have a session's turns extracted now, although they stay in the window."""
+
+    scope: Scope
+
+
+class CloseResponse(Message):
+    """`scheduled`: there were turns to extract, and work is due for them."""
+
+    scheduled: bool
 
 
 class ForgetRequest(Message):

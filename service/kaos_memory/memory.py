@@ -116,7 +116,7 @@ class Memory:
             StorageUnavailable: they could not be stored, and the failure mode is strict.
         """
         new = [
-            NewTurn(turn.role, turn.content, self._count_tokens(turn.content), infer)
+            NewTurn(turn.role, turn.content, self._count_tokens(turn.content), infer, turn.said_at)
             for turn in turns
         ]
         try:
@@ -129,6 +129,17 @@ class Memory:
         if scheduled:
             self._wake_workers()
         return Written(stored=True, scheduled=scheduled)
+
+    async def close_sessions(self, reach: Reach) -> bool:
+        """Have the turns of a session extracted now. True where work is due for it.
+
+        Raises:
+            StorageUnavailable: nothing is known to have changed.
+        """
+        scheduled = await self._storage.close_sessions(reach.owners)
+        if scheduled:
+            self._wake_workers()
+        return scheduled
 
     async def forget(
         self, reach: Reach, *, failure_mode: FailureMode | None, dry_run: bool

@@ -61,7 +61,9 @@ def settled(postgres: EmbeddedPostgres) -> Settled:
     async def wait() -> None:
         async with asyncio.timeout(20):
             while await asyncio.to_thread(  # noqa: ASYNC110 - another process ends it
-                postgres.execute, "SELECT 1 FROM kaos_memory.work LIMIT 1", "conformance"
+                postgres.execute,
+                "SELECT 1 FROM kaos_memory.work WHERE NOT waiting LIMIT 1",
+                "conformance",
             ):
                 await asyncio.sleep(0.02)
 

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import timedelta
 
 import pytest
 
@@ -76,6 +77,7 @@ def make_storage(dsn: str) -> StorageFactory:
         fold: bool = True,
         extract: bool = True,
         digest_retention: int = 20,
+        idle_after: timedelta = timedelta(minutes=10),
         store: str = "tests/store",
         model: str = "embedder",
         dims: int = DIMS,
@@ -85,6 +87,7 @@ def make_storage(dsn: str) -> StorageFactory:
             ExternalStorage.model_validate({"dsn": to, "embedding_dims": dims}),
             StoreIdentity(store, model, dims),
             Compaction(trigger, target, hard_event_cap, fold=fold, extract=extract),
+            idle_after=idle_after,
             digest_retention=digest_retention,
             provenance=("writer", "prompt"),
             connections=8,

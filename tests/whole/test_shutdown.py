@@ -45,7 +45,9 @@ async def test_a_service_that_is_stopped_during_a_model_call_gives_its_work_back
     code = await asyncio.to_thread(process.stop)
     assert code in (0, -signal.SIGTERM)  # the server ends by the signal that it obeyed
     assert time.monotonic() - started < DRAIN_SECONDS + 5
-    rows = await fetch(admin_dsn, "SELECT 1 FROM work WHERE lease IS NULL AND run_after <= now()")
+    rows = await fetch(
+        admin_dsn, "SELECT 1 FROM work WHERE lease IS NULL AND NOT waiting AND run_after <= now()"
+    )
     assert len(rows) == 2
     found = await account(admin_dsn, Owner("alice", AGENT, "s-1"))
     found.check()
@@ -56,7 +58,7 @@ async def test_a_service_that_is_stopped_during_a_model_call_gives_its_work_back
     await asyncio.to_thread(successor.start)
 
     async def worked_off() -> bool:
-        return not await fetch(admin_dsn, "SELECT 1 FROM work")
+        return not await fetch(admin_dsn, "SELECT 1 FROM work WHERE NOT waiting")
 
     await until(worked_off)
     await asyncio.to_thread(successor.stop)

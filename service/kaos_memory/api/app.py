@@ -12,8 +12,10 @@ from fastapi.responses import JSONResponse, Response
 from kaos_memory.api import problems
 from kaos_memory.api.limits import BodyLimit, Places
 from kaos_memory.api.operations import Operation, answer, mount
-from kaos_memory.authorization.decide import reach, writer
+from kaos_memory.authorization.decide import reach, session_of, writer
 from kaos_memory.contract import (
+    CloseRequest,
+    CloseResponse,
     Erasure,
     ForgetRequest,
     ForgetResponse,
@@ -161,6 +163,10 @@ def _operations(parts: Parts) -> list[Operation]:
         )
         return answer(shown, 202 if written.scheduled else 200)
 
+    async def close(body: CloseRequest, who: Caller) -> Response:
+        scheduled = await memory.close_sessions(session_of(covered(body.scope, who)))
+        return answer(CloseResponse(scheduled=scheduled), 202 if scheduled else 200)
+
     async def forget(body: ForgetRequest, who: Caller) -> Response:
         receipt = await memory.forget(
             covered(body.scope, who), failure_mode=body.failure_mode, dry_run=body.dry_run
@@ -180,6 +186,13 @@ def _operations(parts: Parts) -> list[Operation]:
             WriteRequest,
             WriteResponse,
             write,
+        ),
+        Operation(
+            "/v1/sessions/close",
+            "Have a session extracted now; 202: work is due for it",
+            CloseRequest,
+            CloseResponse,
+            close,
         ),
         Operation(
             "/v1/forget", "Erase a scope in every tier", ForgetRequest, ForgetResponse, forget

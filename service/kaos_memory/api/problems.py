@@ -8,7 +8,12 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
-from kaos_memory.authorization.decide import Denied, Incomplete, MissingSession
+from kaos_memory.authorization.decide import (
+    Denied,
+    Incomplete,
+    MissingSession,
+    WiderThanSession,
+)
 from kaos_memory.storage.protocol import InvalidCursor, StorageUnavailable
 
 RETRY_AFTER_SECONDS = 2
@@ -128,6 +133,10 @@ async def _on_missing_session(_request: Request, _error: Exception) -> Response:
     return field_problem("attribution.session_id", "must name the session of the turns")
 
 
+async def _on_wider(_request: Request, _error: Exception) -> Response:
+    return field_problem("scope.level", "must be session: one session is closed at a time")
+
+
 async def _on_cursor(_request: Request, _error: Exception) -> Response:
     return field_problem("cursor", "is not one that a page returned; leave it out to begin")
 
@@ -146,6 +155,7 @@ _HANDLERS = {
     Denied: _on_denied,
     Incomplete: _on_incomplete,
     MissingSession: _on_missing_session,
+    WiderThanSession: _on_wider,
     InvalidCursor: _on_cursor,
     StorageUnavailable: _on_unavailable,
     Overloaded: _on_overloaded,

@@ -78,6 +78,7 @@ def build(settings: ServiceSettings) -> Parts:
             settings.store.name, settings.models.embedding.model, external.embedding_dims
         ),
         compaction,
+        idle_after=timedelta(seconds=settings.long_term.extraction.idle_seconds),
         digest_retention=settings.medium_term.digest_retention,
         provenance=(settings.models.summarization.model, prompt_hash(prompt or INSTRUCTIONS)),
         connections=settings.request_concurrency + concurrency + 1,

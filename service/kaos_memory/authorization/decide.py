@@ -31,6 +31,10 @@ class MissingSession(Exception):
     """A write does not name its session."""
 
 
+class WiderThanSession(Exception):
+    """What can be done to one session only is asked for at a wider level."""
+
+
 def reach(scope: Scope, caller: Caller, max_read_scope: MaxReadScope) -> Reach:
     """What a read or an erasure covers.
 
@@ -60,6 +64,17 @@ def reach(scope: Scope, caller: Caller, max_read_scope: MaxReadScope) -> Reach:
         owners=owners[scope.level],
         conversations=Owners(principal, agent, scope.session_id) if scope.session_id else None,
     )
+
+
+def session_of(covered: Reach) -> Reach:
+    """The same reach, if it is that of a session.
+
+    Raises:
+        WiderThanSession: it is not.
+    """
+    if covered.level is not ScopeLevel.SESSION:
+        raise WiderThanSession
+    return covered
 
 
 def writer(attribution: Attribution, caller: Caller) -> Owner:

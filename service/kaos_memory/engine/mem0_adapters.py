@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from kaos_memory.engine.answers import fact_texts
 from kaos_memory.engine.models import ChatModel
 from kaos_memory.engine.protocols import Embedder, ModelError, NeighbourSearch
-from kaos_memory.tiers.memory import NewFact, fact_hash
+from kaos_memory.tiers.memory import fact_hash
 
 _OBSERVED = re.compile(r"^(## Observation Date\n).*$", re.MULTILINE)
 
@@ -126,7 +126,8 @@ class CapturingStore:
         self._neighbours = neighbours
         self.known: set[str] = set()
         """Hashes of the stored facts that Mem0 was shown."""
-        self.inserted: list[NewFact] = []
+        self.inserted: list[tuple[str, Sequence[float]]] = []
+        """New facts and their vectors."""
 
     def search(self, *, vectors: Sequence[float], top_k: int, **_: object) -> list[SimpleNamespace]:
         """The owner's facts near a vector, in Mem0's shape."""
@@ -150,11 +151,10 @@ class CapturingStore:
     ) -> None:
         """Keep facts for the commit."""
         self.inserted += [
-            NewFact(payload["data"], vector)
-            for payload, vector in zip(payloads, vectors, strict=True)
+            (payload["data"], vector) for payload, vector in zip(payloads, vectors, strict=True)
         ]
 
     def missing(self, texts: Sequence[str]) -> bool:
         """Whether Mem0 dropped one of the texts that was neither known nor kept."""
-        kept = {fact.hash for fact in self.inserted} | self.known
+        kept = {fact_hash(text) for text, _ in self.inserted} | self.known
         return any(fact_hash(text) not in kept for text in texts)

@@ -86,9 +86,14 @@ class Mem0Extractor:
         return list(different.values())
 
     async def _verbatim(self, turns: Sequence[Turn]) -> list[NewFact]:
-        texts = list(dict.fromkeys(clean(turn.content) for turn in turns))
-        vectors = await self._embedder.embed(texts) if texts else []
-        return [NewFact(text, vector) for text, vector in zip(texts, vectors, strict=True)]
+        first: dict[str, Turn] = {}
+        for turn in turns:
+            first.setdefault(clean(turn.content), turn)
+        vectors = await self._embedder.embed(list(first)) if first else []
+        return [
+            NewFact(text, vector, turn.position, turn.position, turn.said_at, turn.role)
+            for (text, turn), vector in zip(first.items(), vectors, strict=True)
+        ]
 
     async def _inferred(self, turns: Sequence[Turn], neighbours: NeighbourSearch) -> list[NewFact]:
         if not turns:
@@ -120,7 +125,10 @@ class Mem0Extractor:
             raise failure
         if store.missing(model.texts):
             raise ModelError("Mem0 dropped a fact of the answer")
-        return store.inserted
+        return [
+            NewFact(text, vector, turns[0].position, turns[-1].position, turns[-1].said_at)
+            for text, vector in store.inserted
+        ]
 
 
 def _messages(turns: Sequence[Turn]) -> list[dict[str, str]]:
@@ -140,4 +148,4 @@ def _messages(turns: Sequence[Turn]) -> list[dict[str, str]]:
 
 
 def _day(turn: Turn) -> date:
-    return turn.created_at.astimezone(UTC).date()
+    return turn.said_at.astimezone(UTC).date()

@@ -259,7 +259,7 @@ class Retention(Settings):
     facts_days: Days = 0
     """After a fact was made or said again for the last time."""
     digests_days: Days = 0
-    """After a digest was superseded; the latest of a session always stays."""
+    """After a digest was made; the latest of a session always stays."""
     receipts_days: Days = 0
     """Receipts of erasures."""
     idempotency_hours: Annotated[Whole, Field(ge=1, le=720)] = 24

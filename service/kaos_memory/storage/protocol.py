@@ -1,14 +1,15 @@
 """What a storage does. PostgreSQL is one; the rules that both must keep are in `tiers`."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Protocol
 from uuid import UUID
 
 from kaos_memory.contract import Erasure
 from kaos_memory.engine.protocols import Neighbour
+from kaos_memory.settings import Retention
 from kaos_memory.tiers.memory import Conversation, Digest, Fact, NewFact, NewTurn, Owner, Turn
 from kaos_memory.tiers.reach import Owners, Reach
 
@@ -55,6 +56,51 @@ class Lease:
     agent: str
 
 
+class WorkState(StrEnum):
+    """What a piece of work waits for."""
+
+    WAITING = "waiting"
+    """For its session to become idle."""
+    DUE = "due"
+    LEASED = "leased"
+    RETRYING = "retrying"
+    """For the end of its back-off."""
+    DEAD = "dead"
+    """For somebody to retry or to drop it."""
+
+
+@dataclass(frozen=True)
+class WorkCount:
+    """How much work of one kind is in one state."""
+
+    kind: WorkKind
+    state: WorkState
+    count: int
+    oldest_seconds: float
+    """How long the oldest has been due or dead; 0 for what is due later."""
+
+
+@dataclass(frozen=True)
+class WorkItem:
+    """A piece of work as operators see it. No content of any turn."""
+
+    session_ref: int
+    kind: WorkKind
+    state: WorkState
+    principal: str
+    agent: str
+    attempts: int
+    failures: int
+    last_error: str | None
+    run_after: datetime
+    """When it is or was due; of dead work, when it died."""
+
+    @property
+    def ref(self) -> str:
+        """By which commands name it."""
+        return f"{self.session_ref}:{self.kind}"
+
+
 @dataclass(frozen=True)
 class Batch:
     """What a lease's model call reads, and the state that its commit must still find."""
@@ -85,6 +131,10 @@ class Storage(Protocol):
         """Store turns, compact where due. True where background work became due with it."""
         ...
 
+    async def close_sessions(self, owners: Owners) -> bool:
+        """Make extraction due for all turns of these sessions. True where any was left."""
+        ...
+
     async def conversations(self, owners: Owners, budget: int) -> list[Conversation]:
         """The conversations of a session, each with its newest turns within a token budget."""
         ...
@@ -113,8 +163,14 @@ class Storage(Protocol):
         """Delete everything that a reach covers, scan again, and write the receipt."""
         ...
 
-    async def claim(self, lease_for: timedelta) -> Lease | None:
-        """Take one piece of due work, or None."""
+    async def claim(
+        self, lease_for: timedelta, kinds: Collection[WorkKind] = tuple(WorkKind)
+    ) -> Lease | None:
+        """Take one piece of due work, in turn over principals, or None."""
+        ...
+
+    async def renew(self, lease: Lease, lease_for: timedelta) -> None:
+        """Prolong a lease. Raises `LeaseLost` where it is no longer ours."""
         ...
 
     async def load(self, lease: Lease) -> Batch | None:
@@ -152,4 +208,28 @@ class Storage(Protocol):
 
     async def release(self, lease: Lease) -> None:
         """Give work back untouched, as at shutdown."""
+        ...
+
+    async def spend(self, tokens: int) -> int:
+        """Add to the model tokens of the day (UTC), and return the store's sum."""
+        ...
+
+    async def work_summary(self) -> list[WorkCount]:
+        """How much work there is, by kind and state."""
+        ...
+
+    async def work_items(self, states: Collection[WorkState], most: int) -> list[WorkItem]:
+        """Work in these states, the longest due first."""
+        ...
+
+    async def retry_work(self, session_ref: int, kind: WorkKind) -> bool:
+        """Make dead work due again, with all its retries. False where there is no such."""
+        ...
+
+    async def drop_work(self, session_ref: int, kind: WorkKind) -> bool:
+        """Give up dead work: its turns are passed over. False where there is no such."""
+        ...
+
+    async def retain(self, retention: Retention, most: int) -> Mapping[str, int]:
+        """Delete up to `most` of each kind of record that is over age. Returns how many."""
         ...

@@ -28,6 +28,8 @@ class NewTurn:
     tokens: int
     infer: bool = True
     """False: the text itself becomes a fact; no model reads it."""
+    said_at: datetime | None = None
+    """When it was said, where that is not now."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,9 @@ class Turn:
     tokens: int
     infer: bool
     created_at: datetime
+    """When it was stored; the order of turns of several sessions."""
+    said_at: datetime
+    """When it was said: what prompts and facts are dated by."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +69,16 @@ class Conversation:
 
 @dataclass(frozen=True)
 class NewFact:
-    """A fact on its way in, with its embedding."""
+    """A fact on its way in, with its embedding and the turns that it comes from."""
 
     text: str
     embedding: Sequence[float]
+    first_position: int
+    last_position: int
+    """The same as the first where the fact is that turn itself."""
+    said_at: datetime
+    speaker: str = ""
+    """Who said it, where the fact is a turn itself."""
 
     @property
     def hash(self) -> str:

@@ -1,14 +1,16 @@
 """The rules of the conversational tiers: when a window is compacted, and what a recall shows.
 
-A session's turns are numbered from 1. Three marks move through them, never backwards:
+A session's turns are numbered from 1. Four marks move through them, never backwards:
 `evicted_through` (left the window), `folded_through` (left the conversation: a digest covers
-them, or the medium tier is off) and `extracted_through` (facts were taken from them). So a turn
-is in the window, pending or folded by comparison alone, and no row is rewritten to say so. A
-turn's row goes once both `folded_through` and `extracted_through` have passed it.
+them, or the medium tier is off), `extracted_through` (facts were taken from them) and
+`closed_through` (to be extracted although they are in the window still: the session was closed
+or idle). So a turn is in the window, pending or folded by comparison alone, and no row is
+rewritten to say so. A turn's row goes once both `folded_through` and `extracted_through` have
+passed it.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kaos_memory.tiers.memory import Conversation, Turn
 
@@ -48,19 +50,27 @@ class Compaction:
 
 @dataclass(frozen=True)
 class Marks:
-    """Where a session's three marks stand."""
+    """Where a session's marks stand."""
 
     evicted_through: int = 0
     folded_through: int = 0
     extracted_through: int = 0
+    closed_through: int = 0
 
     def evict(self, through: int, compaction: Compaction) -> "Marks":
         """The marks after eviction; a tier that is off has nothing to wait for."""
-        return Marks(
+        extracted = self.extracted_through
+        return replace(
+            self,
             evicted_through=through,
             folded_through=self.folded_through if compaction.fold else through,
-            extracted_through=self.extracted_through if compaction.extract else through,
+            extracted_through=extracted if compaction.extract else max(extracted, through),
         )
+
+    @property
+    def extract_through(self) -> int:
+        """The last turn that is to be extracted by now."""
+        return max(self.evicted_through, self.closed_through)
 
     @property
     def gone_through(self) -> int:

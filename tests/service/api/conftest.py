@@ -46,7 +46,10 @@ class WordModel:
         texts = [f"{owner.principal or owner.agent} said: {turn.content}" for turn in turns]
         embeddings = await self.embed(texts)
         await neighbours(embeddings[0], 5)
-        return [NewFact(text, vector) for text, vector in zip(texts, embeddings, strict=True)]
+        return [
+            NewFact(text, vector, turn.position, turn.position, turn.said_at)
+            for text, vector, turn in zip(texts, embeddings, turns, strict=True)
+        ]
 
     async def _answer(self) -> None:
         await self.slow.wait()
@@ -118,6 +121,7 @@ def start(dsn: str) -> ServiceFactory:
                 fold=settings.medium_term.enabled,
                 extract=settings.long_term.enabled,
             ),
+            idle_after=timedelta(seconds=settings.long_term.extraction.idle_seconds),
             digest_retention=20,
             provenance=("words", "prompt"),
             connections=12,

@@ -134,7 +134,8 @@ async def test_the_openapi_document_describes_every_operation(start: ServiceFact
     async with start() as service:
         document = (await service.client.get("/openapi.json")).json()
     assert set(document["paths"]) == {
-        *("/healthz", "/readyz", "/v1/recall", "/v1/list", "/v1/write", "/v1/forget")
+        *("/healthz", "/readyz", "/v1/recall", "/v1/list", "/v1/write", "/v1/forget"),
+        "/v1/sessions/close",
     }
     body = document["paths"]["/v1/write"]["post"]["requestBody"]["content"]["application/json"]
     name = body["schema"]["$ref"].rpartition("/")[2]

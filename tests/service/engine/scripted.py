@@ -170,6 +170,7 @@ class ScriptedModels:
         return Answer(vectors(request.body["input"], asked or self.native_dims))
 
 
+NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 ALICE = Owner("alice", "kaos://agent/team/helper", "s1")
 BOB = Owner("bob", "kaos://agent/team/helper", "s1")
 
@@ -177,7 +178,7 @@ BOB = Owner("bob", "kaos://agent/team/helper", "s1")
 def turns(*contents: str, role: str = "user", infer: bool = True, tokens: int = 5) -> list[Turn]:
     """Turns of a day in the past, from position 1."""
     return [
-        Turn(position, role, content, tokens, infer, datetime(2024, 5, 1, 12, tzinfo=UTC))
+        Turn(position, role, content, tokens, infer, NOON, NOON)
         for position, content in enumerate(contents, start=1)
     ]
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import asyncpg
 
@@ -25,10 +25,21 @@ def embedding(seed: int) -> list[float]:
     return [1.0 if axis == seed % 8 else 0.01 * axis for axis in range(8)]
 
 
+def new_fact(text: str, vector: Sequence[float] | None = None) -> NewFact:
+    """A fact that stands for the first turn of its session."""
+    return NewFact(text, vector or embedding(0), 1, 1, datetime(2024, 5, 1, tzinfo=UTC))
+
+
 def facts_of(batch: Batch) -> list[NewFact]:
     """One fact for each turn, traceable to it."""
     return [
-        NewFact(f"{batch.owner.principal} said {turn.content}", embedding(turn.position))
+        NewFact(
+            f"{batch.owner.principal} said {turn.content}",
+            embedding(turn.position),
+            turn.position,
+            turn.position,
+            turn.said_at,
+        )
         for turn in batch.turns
     ]
 
@@ -39,6 +50,12 @@ async def commit(storage: PostgresStorage, batch: Batch) -> None:
         await storage.commit_fold(batch, " ".join([batch.digest.summary, *covered]).strip(), 3)
     else:
         await storage.commit_extraction(batch, facts_of(batch))
+
+
+async def make_idle(admin_dsn: str) -> None:
+    """Let all sessions be idle for long enough."""
+    await fetch(admin_dsn, "UPDATE sessions SET last_turn_at = now() - interval '1 day'")
+    await fetch(admin_dsn, "UPDATE work SET run_after = now() - interval '1 day' WHERE waiting")
 
 
 async def work_off(storage: PostgresStorage) -> int:

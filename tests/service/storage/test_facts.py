@@ -12,7 +12,13 @@ from kaos_memory.storage.protocol import InvalidCursor, WorkKind
 from kaos_memory.tiers.memory import NewFact, NewTurn, Owner
 from kaos_memory.tiers.reach import Owners
 
-from .driving import ALICE, BOB, LEASE, embedding
+from .driving import (
+    ALICE,
+    BOB,
+    LEASE,
+    embedding,
+    new_fact,
+)
 
 ANYONE = Owners()
 
@@ -37,7 +43,7 @@ async def remember(storage: PostgresStorage, owner: Owner, *facts: NewFact) -> N
 
 
 def near(*, seed: int, text: str) -> NewFact:
-    return NewFact(text, embedding(seed))
+    return new_fact(text, embedding(seed))
 
 
 async def test_facts_come_nearest_first_with_their_similarity(storage: PostgresStorage):
@@ -95,7 +101,7 @@ async def test_a_page_of_long_texts_ends_early_and_none_is_missed(
 ):
     monkeypatch.setattr(sql, "MAX_PAGE_BYTES", 1_000)
     texts = [f"{n} {'long ' * (60 * (n % 3))}" for n in range(12)] + ["x" * 5_000]
-    await remember(storage, ALICE, *(NewFact(text, embedding(1)) for text in texts))
+    await remember(storage, ALICE, *(new_fact(text, embedding(1)) for text in texts))
     seen: list[str] = []
     cursor: str | None = None
     pages = 0
@@ -123,8 +129,8 @@ async def test_identical_texts_of_several_sessions_count_once_in_a_recall(
 
 
 async def test_pages_hold_every_fact_once_in_a_stable_order(storage: PostgresStorage):
-    await remember(storage, ALICE, *(NewFact(f"fact {n}", embedding(n)) for n in range(25)))
-    await remember(storage, BOB, NewFact("his", embedding(1)))
+    await remember(storage, ALICE, *(new_fact(f"fact {n}", embedding(n)) for n in range(25)))
+    await remember(storage, BOB, new_fact("his", embedding(1)))
     seen: list[str] = []
     cursor: str | None = None
     while True:

@@ -77,6 +77,8 @@ async def test_a_conversation_is_read_by_keys_alone(crowded: PostgresStorage):
         (Role.REQUEST, conversations._WINDOW_TOKENS, (7, 3)),
         (Role.REQUEST, conversations.DROP_GONE, (7, 3)),
         (Role.REQUEST, conversations._COMPACT, (7, 1, 1, 1, 10, 10)),
+        (Role.REQUEST, conversations._CLOSE, (7,)),
+        (Role.WORKER, work._RENEW, (7, "fold", uuid4(), timedelta(seconds=1))),
         (Role.WORKER, work._PENDING, (7, 1, 9, 8_000)),
         (Role.WORKER, work._DIGEST, (7, 1)),
         (Role.WORKER, work._HELD, (7, "fold", uuid4())),
@@ -92,9 +94,17 @@ async def test_writes_and_commits_touch_their_session_by_keys_alone(
 
 
 async def test_due_work_is_found_in_the_order_of_its_index(crowded: PostgresStorage):
-    arguments = (uuid4(), timedelta(seconds=1))
+    arguments = (uuid4(), timedelta(seconds=1), ["fold", "extract"], "user-7")
     found = await plan(crowded, Role.WORKER, ONE, work._CLAIM, *arguments)
     assert "work_due" in found, found
+    assert "Sort" not in found, found
+
+
+async def test_sessions_that_may_be_idle_are_found_in_the_order_of_their_index(
+    crowded: PostgresStorage,
+):
+    found = await plan(crowded, Role.WORKER, ONE, work._STOP_WAITING)
+    assert "work_waiting" in found, found
     assert "Sort" not in found, found
 
 

@@ -12,11 +12,16 @@ from kaos_memory.storage.postgres import schema
 from kaos_memory.storage.postgres.database import Role
 from kaos_memory.storage.postgres.storage import PostgresStorage
 from kaos_memory.storage.protocol import StorageMisconfigured, StorageUnavailable, WorkKind
-from kaos_memory.tiers.memory import NewFact
 from kaos_memory.tiers.reach import Owners
 
 from ..conftest import OWNER, StorageFactory
-from .driving import ALICE, LEASE, fetch, turns
+from .driving import (
+    ALICE,
+    LEASE,
+    fetch,
+    new_fact,
+    turns,
+)
 
 
 def test_the_head_that_skips_alembic_is_alembics_head():
@@ -125,7 +130,7 @@ async def test_the_largest_vectors_fit(make_storage: StorageFactory, empty_dsn: 
     batch = await storage.load(lease)
     assert batch is not None
     vector = [0.001 * (n % 97) for n in range(4_000)]
-    await storage.commit_extraction(batch, [NewFact("long " * 300, vector)])
+    await storage.commit_extraction(batch, [new_fact("long " * 300, vector)])
     [fact] = await storage.nearest_facts(Owners("alice"), vector, 1, None)
     assert fact.score == pytest.approx(1.0, abs=1e-3)
     await storage.close()

@@ -12,11 +12,23 @@ from kaos_memory.contract import ScopeLevel
 from kaos_memory.storage.postgres.database import Role
 from kaos_memory.storage.postgres.storage import PostgresStorage
 from kaos_memory.storage.protocol import Batch, Lease, LeaseLost, WorkKind
-from kaos_memory.tiers.memory import NewFact, Owner
+from kaos_memory.tiers.memory import Owner
 from kaos_memory.tiers.reach import Owners, Reach
 
 from ..conftest import StorageFactory
-from .driving import ALICE, BOB, LEASE, account, commit, dump, fetch, turns, work_off
+from .driving import (
+    ALICE,
+    BOB,
+    LEASE,
+    account,
+    commit,
+    dump,
+    fetch,
+    make_idle,
+    new_fact,
+    turns,
+    work_off,
+)
 
 OVERFLOW = ("1", "2", "3", "4", "5", "6")
 NOW = timedelta(seconds=-1)
@@ -243,14 +255,19 @@ async def test_identical_texts_in_one_extraction_are_one_fact(
 ):
     await storage.append(ALICE, turns(*OVERFLOW))
     batch = await claimed(storage, WorkKind.EXTRACT)
-    await storage.commit_extraction(batch, [NewFact("same", [1.0] * 8)] * 3)
+    await storage.commit_extraction(batch, [new_fact("same", [1.0] * 8)] * 3)
     assert len(await fetch(admin_dsn, "SELECT 1 FROM facts")) == 1
 
 
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("write"), st.sampled_from([ALICE, BOB]), st.integers(1, 8)),
-        st.tuples(st.sampled_from(["commit", "fail", "crash", "stale"]), st.none(), st.none()),
+        st.tuples(st.sampled_from(["close"]), st.sampled_from([ALICE, BOB]), st.none()),
+        st.tuples(
+            st.sampled_from(["commit", "fail", "crash", "stale", "idle", "release", "dead"]),
+            st.none(),
+            st.none(),
+        ),
     ),
     min_size=5,
     max_size=40,
@@ -276,12 +293,17 @@ async def test_any_sequence_of_writes_commits_failures_and_crashes_keeps_every_t
             written[owner.principal] += count
             texts = [f"{start + n + 1}" for n in range(count)]
             await storage.append(owner, turns(*texts))
+        elif owner is not None:
+            await storage.close_sessions(Owners(owner.principal, owner.agent, owner.session))
+        elif step == "idle":
+            await make_idle(admin_dsn)
         else:
             await _work_once(step, storage, stale)
         for who in (ALICE, BOB):
             if written[who.principal]:
                 (await account(admin_dsn, who)).check()
     await fetch(admin_dsn, "UPDATE work SET run_after = now(), dead = false")
+    await make_idle(admin_dsn)
     await work_off(storage)
     for who in (ALICE, BOB):
         if written[who.principal]:
@@ -296,6 +318,10 @@ async def _work_once(step: str, storage: PostgresStorage, stale: list[Batch]) ->
         return
     if step == "fail":
         await storage.fail(lease, "scripted", timedelta(0))
+    elif step == "dead":
+        await storage.fail(lease, "scripted", None)
+    elif step == "release":
+        await storage.release(lease)
     elif step == "commit":
         await commit(storage, batch)
     else:
@@ -315,7 +341,7 @@ async def _everything_is_known(
     found.check()
     assert found.last == written
     assert not found.pending
-    assert found.extracted == found.digested
+    assert found.extracted == list(range(1, written + 1))
     rows = await fetch(admin_dsn, "SELECT text FROM facts WHERE principal = $1", owner.principal)
     said = {f"{owner.principal} said {n}" for n in found.extracted}
     assert {row["text"] for row in rows} == said

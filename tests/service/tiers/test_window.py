@@ -14,7 +14,7 @@ TOKENS = st.lists(st.integers(1, 200), min_size=1, max_size=60)
 
 def turn(position: int, tokens: int = 10, *, infer: bool = True, second: int = 0) -> Turn:
     at = START + timedelta(seconds=second or position)
-    return Turn(position, "user", f"turn {position}", tokens, infer, at)
+    return Turn(position, "user", f"turn {position}", tokens, infer, at, at)
 
 
 def compaction(

@@ -76,7 +76,7 @@ async def until(admin_dsn: str, query: str) -> None:
             await asyncio.sleep(0.01)
 
 
-NO_WORK = "SELECT 1 WHERE NOT EXISTS (SELECT FROM work)"
+NO_WORK = "SELECT 1 WHERE NOT EXISTS (SELECT FROM work WHERE NOT waiting)"
 
 
 async def test_work_that_fails_is_tried_again_until_it_succeeds(

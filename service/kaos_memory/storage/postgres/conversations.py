@@ -1,6 +1,7 @@
 """The conversational tiers in PostgreSQL: sessions, turns, digests."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from datetime import timedelta
 
 import asyncpg
 
@@ -10,9 +11,10 @@ from kaos_memory.tiers.memory import Conversation, NewTurn, Owner, Turn
 from kaos_memory.tiers.reach import Owners
 from kaos_memory.tiers.window import Compaction, Marks
 
-MARKS = "evicted_through, folded_through, extracted_through"
-TURN = "position, role, content, tokens, infer, created_at"
+MARKS = "evicted_through, folded_through, extracted_through, closed_through"
+TURN = "position, role, content, tokens, infer, created_at, said_at"
 
+# With its first turn a session gets the work that extracts it once it is idle, if not before.
 _APPEND = f"""
     WITH session AS (
         INSERT INTO sessions AS s
@@ -25,11 +27,17 @@ _APPEND = f"""
             last_turn_at = now()
         RETURNING id, last_position, window_tokens, window_turns, {MARKS}
     ), added AS (
-        INSERT INTO turns (session_ref, position, principal, agent, role, content, tokens, infer)
+        INSERT INTO turns
+            (session_ref, position, principal, agent, role, content, tokens, infer, said_at)
         SELECT session.id, session.last_position - $4 + new.at, $1, $2,
-               new.role, new.content, new.tokens, new.infer
-        FROM session, unnest($6::text[], $7::text[], $8::integer[], $9::boolean[])
-            WITH ORDINALITY AS new (role, content, tokens, infer, at)
+               new.role, new.content, new.tokens, new.infer, coalesce(new.said_at, now())
+        FROM session, unnest($6::text[], $7::text[], $8::integer[], $9::boolean[],
+                             $10::timestamptz[])
+            WITH ORDINALITY AS new (role, content, tokens, infer, said_at, at)
+    ), awaited AS (
+        INSERT INTO work (session_ref, kind, principal, agent, waiting, run_after)
+        SELECT id, 'extract', $1, $2, true, now() + $11 FROM session WHERE $12
+        ON CONFLICT DO NOTHING
     )
     SELECT * FROM session
 """
@@ -45,7 +53,16 @@ _COMPACT = """
 _MAKE_DUE = """
     INSERT INTO work (session_ref, kind, principal, agent)
     SELECT $1, kind, $2, $3 FROM unnest($4::text[]) AS kind
-    ON CONFLICT DO NOTHING
+    ON CONFLICT (session_ref, kind) DO UPDATE SET waiting = false, run_after = now()
+    WHERE work.waiting
+"""
+_CLOSE = """
+    UPDATE sessions SET closed_through = last_position
+    WHERE id = $1 AND extracted_through < last_position
+"""
+_TO_CLOSE = """
+    SELECT id, principal, agent FROM sessions s
+    WHERE extracted_through < last_position AND {condition}
 """
 DROP_GONE = "DELETE FROM turns WHERE session_ref = $1 AND position <= $2"
 
@@ -62,10 +79,11 @@ _CONVERSATIONS = """
                array_agg(role ORDER BY position) AS roles,
                array_agg(content ORDER BY position) AS contents,
                array_agg(tokens ORDER BY position) AS tokens,
-               array_agg(created_at ORDER BY position) AS times
+               array_agg(created_at ORDER BY position) AS times,
+               array_agg(said_at ORDER BY position) AS said
         FROM (
             SELECT *, sum(tokens) OVER (ORDER BY position DESC) AS running FROM (
-                SELECT position, role, content, tokens, created_at FROM turns t
+                SELECT position, role, content, tokens, created_at, said_at FROM turns t
                 WHERE t.session_ref = s.id AND t.position > s.folded_through
                 ORDER BY position DESC LIMIT $1
             ) newest
@@ -77,6 +95,9 @@ _CONVERSATIONS = """
 """
 
 
+_LATEST = ("positions", "roles", "contents", "tokens", "times", "said")
+
+
 def marks_of(session: asyncpg.Record) -> Marks:
     """Where a session's marks stand, from a row that has their columns."""
     return Marks(*(session[column] for column in MARKS.split(", ")))
@@ -86,6 +107,8 @@ class Conversations(OnDatabase):
     """Appending turns, and reading a session back."""
 
     _compaction: Compaction
+    _idle_after: timedelta
+    """Without a new turn for so long a session is extracted."""
 
     async def append(self, owner: Owner, turns: Sequence[NewTurn]) -> bool:
         """Store turns, compact where due. True where background work became due with it."""
@@ -101,16 +124,35 @@ class Conversations(OnDatabase):
                 [turn.content for turn in turns],
                 [turn.tokens for turn in turns],
                 [turn.infer for turn in turns],
+                [turn.said_at for turn in turns],
+                self._idle_after,
+                self._compaction.extract,
             )
-            if session is None or not self._compaction.due(
+            assert session is not None  # noqa: S101 - RETURNING after INSERT
+            due: set[WorkKind] = set()
+            if self._compaction.extract and not all(turn.infer for turn in turns):
+                # What is a fact already needs no context to become one.
+                await connection.execute(_CLOSE, session["id"])
+                due.add(WorkKind.EXTRACT)
+            if self._compaction.due(
                 tokens=session["window_tokens"], turns=session["window_turns"]
-            ):
-                return False
-            return await self._compact(connection, owner, session["id"], marks_of(session))
+            ) and await self._compact(connection, session["id"], marks_of(session)):
+                due |= self._wanted
+            if due:
+                await _make_due(connection, session["id"], owner.principal, owner.agent, due)
+            return bool(due)
 
-    async def _compact(
-        self, connection: Connection, owner: Owner, session_ref: int, marks: Marks
-    ) -> bool:
+    @property
+    def _wanted(self) -> set[WorkKind]:
+        """The work that what leaves a window is due for."""
+        tiers = (
+            (WorkKind.FOLD, self._compaction.fold),
+            (WorkKind.EXTRACT, self._compaction.extract),
+        )
+        return {kind for kind, wanted in tiers if wanted}
+
+    async def _compact(self, connection: Connection, session_ref: int, marks: Marks) -> bool:
+        """Move what is too much out of the window. False where nothing can leave it."""
         window = await connection.fetch(_WINDOW_TOKENS, session_ref, marks.evicted_through)
         kept = self._compaction.kept([row["tokens"] for row in window])
         if kept == len(window):
@@ -126,17 +168,24 @@ class Conversations(OnDatabase):
             kept,
         )
         await connection.execute(DROP_GONE, session_ref, marks.gone_through)
-        kinds = [
-            kind
-            for kind, wanted in (
-                (WorkKind.FOLD, self._compaction.fold),
-                (WorkKind.EXTRACT, self._compaction.extract),
-            )
-            if wanted
-        ]
-        if kinds:
-            await connection.execute(_MAKE_DUE, session_ref, owner.principal, owner.agent, kinds)
-        return bool(kinds)
+        return True
+
+    async def close_sessions(self, owners: Owners) -> bool:
+        """Make extraction due for all turns of these sessions. True where any was left."""
+        if not self._compaction.extract:
+            return False
+        condition, arguments = where(owners, "s")
+        async with self._db.read(owners) as connection:
+            found = await connection.fetch(_TO_CLOSE.replace("{condition}", condition), *arguments)
+        closed = False
+        for session in found:
+            ref, principal, agent = session["id"], session["principal"], session["agent"]
+            # Under the locks of its owner, so that an erasure of it goes either before or after.
+            async with self._db.change(principal, agent, Role.REQUEST) as connection:
+                if await connection.execute(_CLOSE, ref) == "UPDATE 1":
+                    await _make_due(connection, ref, principal, agent, {WorkKind.EXTRACT})
+                    closed = True
+        return closed
 
     async def conversations(self, owners: Owners, budget: int) -> list[Conversation]:
         """The conversations of a session, each with its newest turns within a token budget."""
@@ -155,12 +204,21 @@ class Conversations(OnDatabase):
                 session=row["session"],
                 digest=row["summary"] or "",
                 turns=[
-                    Turn(position, role, content, tokens, infer=True, created_at=created_at)
-                    for position, role, content, tokens, created_at in zip(
-                        *(row[f] for f in ("positions", "roles", "contents", "tokens", "times")),
-                        strict=True,
+                    Turn(position, role, content, tokens, True, created_at, said_at)
+                    for position, role, content, tokens, created_at, said_at in zip(
+                        *(row[column] for column in _LATEST), strict=True
                     )
                 ],
             )
             for row in rows
         ]
+
+
+async def _make_due(
+    connection: Connection,
+    session_ref: int,
+    principal: str,
+    agent: str,
+    kinds: Collection[WorkKind],
+) -> None:
+    await connection.execute(_MAKE_DUE, session_ref, principal, agent, list(kinds))

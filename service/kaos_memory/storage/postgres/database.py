@@ -115,6 +115,13 @@ class Database:
             yield connection
 
     @asynccontextmanager
+    async def everyone(self, role: Role) -> AsyncGenerator[Connection]:
+        """A transaction over all owners' memory. No erasure of the whole store runs meanwhile."""
+        begin = self._begin(role, "*", "*", [self._lock(STORE, shared=True)])
+        async with self._transaction(begin) as connection:
+            yield connection
+
+    @asynccontextmanager
     async def change(self, principal: str, agent: str, role: Role) -> AsyncGenerator[Connection]:
         """A transaction that adds to one owner's memory. No erasure of it runs meanwhile."""
         locks = [self._lock(subject, shared=True) for subject in subjects(principal)]

@@ -13,7 +13,7 @@ import asyncpg
 
 from kaos_memory.storage.protocol import StorageMisconfigured
 
-HEAD = "0001"
+HEAD = "0002"
 """The newest migration. Where the database has it, Alembic is not even imported."""
 
 _MAY_USE = "SELECT has_schema_privilege($1, to_regnamespace($2)::oid, 'USAGE')"

@@ -1,6 +1,7 @@
 """The `Storage` of one store in PostgreSQL with pgvector."""
 
 import asyncio
+from datetime import timedelta
 
 import asyncpg
 
@@ -10,12 +11,13 @@ from kaos_memory.storage.postgres.database import UNAVAILABLE, Database, Role
 from kaos_memory.storage.postgres.erasures import Erasures
 from kaos_memory.storage.postgres.facts import Facts
 from kaos_memory.storage.postgres.schema import StoreIdentity, prepare
+from kaos_memory.storage.postgres.upkeep import Upkeep
 from kaos_memory.storage.postgres.work import Work
 from kaos_memory.storage.protocol import StorageLost, StorageUnavailable
 from kaos_memory.tiers.window import Compaction
 
 
-class PostgresStorage(Conversations, Facts, Work, Erasures):
+class PostgresStorage(Conversations, Facts, Work, Erasures, Upkeep):
     """All tiers of one store, in one schema."""
 
     def __init__(
@@ -24,6 +26,7 @@ class PostgresStorage(Conversations, Facts, Work, Erasures):
         identity: StoreIdentity,
         compaction: Compaction,
         *,
+        idle_after: timedelta,
         digest_retention: int,
         provenance: tuple[str, str],
         connections: int,
@@ -31,6 +34,7 @@ class PostgresStorage(Conversations, Facts, Work, Erasures):
         self._external = external
         self._identity = identity
         self._compaction = compaction
+        self._idle_after = idle_after
         self._digest_retention = digest_retention
         self._provenance = provenance
         self._connections = connections

@@ -1,10 +1,12 @@
 """Background work in PostgreSQL: claimed by lease, committed only if nothing changed meanwhile.
 
 A lease is a row's `lease` token together with `run_after`, which lies in the future as long as
-the lease lasts: an abandoned one becomes due again by itself.
+the lease lasts: an abandoned one becomes due again by itself. Work that is `waiting` is due once
+its session has been idle for long enough, or has been closed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from uuid import uuid4
 
@@ -14,19 +16,35 @@ from kaos_memory.storage.postgres.conversations import DROP_GONE, MARKS, TURN, m
 from kaos_memory.storage.postgres.database import Connection, OnDatabase, Role, subjects
 from kaos_memory.storage.postgres.facts import vector
 from kaos_memory.storage.protocol import Batch, Lease, LeaseLost, WorkKind
+from kaos_memory.tiers import lexical
 from kaos_memory.tiers.memory import Digest, NewFact, Owner, Turn
 from kaos_memory.tiers.window import MAX_BATCH_TOKENS, Compaction, Marks, batch
 
+# Every claimant in its turn: the next one by name after the last that was served, however much
+# others have waiting. Along the index only work that is leased or backs off is passed over.
 _CLAIM = """
     UPDATE work SET lease = $1, run_after = now() + $2, attempts = attempts + 1
     WHERE (session_ref, kind) = (
-        SELECT session_ref, kind FROM work WHERE NOT dead AND run_after <= now()
-        ORDER BY run_after LIMIT 1 FOR UPDATE SKIP LOCKED
+        SELECT session_ref, kind FROM work
+        WHERE NOT dead AND NOT waiting AND run_after <= now() AND kind = ANY($3) AND claimant > $4
+        ORDER BY claimant, run_after LIMIT 1 FOR UPDATE SKIP LOCKED
     )
-    RETURNING session_ref, kind, principal, agent, attempts, failures
+    RETURNING session_ref, kind, principal, agent, attempts, failures, claimant
+"""
+_STOP_WAITING = """
+    UPDATE work SET waiting = false WHERE (session_ref, kind) IN (
+        SELECT session_ref, kind FROM work WHERE waiting AND run_after <= now()
+        ORDER BY run_after LIMIT 100 FOR UPDATE SKIP LOCKED
+    )
+"""
+_RENEW = """
+    UPDATE work SET run_after = now() + $4 WHERE session_ref = $1 AND kind = $2 AND lease = $3
 """
 _HELD = "SELECT 1 FROM work WHERE session_ref = $1 AND kind = $2 AND lease = $3"
-_SESSION = f"SELECT session, digest_version, {MARKS} FROM sessions WHERE id = $1"
+_SESSION = f"""
+    SELECT session, digest_version, last_position, {MARKS}, last_turn_at + $2 <= now() AS idle
+    FROM sessions WHERE id = $1 FOR UPDATE
+"""
 _PENDING = f"""
     SELECT {TURN} FROM (
         SELECT *, sum(tokens) OVER (ORDER BY position) - tokens AS before FROM turns
@@ -43,20 +61,36 @@ _ADD_DIGEST = """
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 """
 _RETAIN_DIGESTS = "DELETE FROM digests WHERE session_ref = $1 AND version <= $2"
+# A microsecond between facts of one extraction keeps them in their order in lists.
 _ADD_FACTS = """
-    INSERT INTO facts AS f (principal, agent, session, text, hash, embedding,
-                            first_position, last_position, model, prompt_hash)
-    SELECT $1, $2, $3, new.text, new.hash, new.embedding::halfvec, $4, $5, $6, $7
-    FROM unnest($8::text[], $9::text[], $10::text[]) AS new (text, hash, embedding)
+    INSERT INTO facts AS f (principal, agent, session, model, prompt_hash, text, hash, embedding,
+                            first_position, last_position, speaker, said_at, terms, words, cues,
+                            created_at, updated_at)
+    SELECT $1, $2, $3, $4, $5, text, hash, embedding::halfvec, first, last, speaker, said_at,
+           terms, words, cues, made, made
+    FROM unnest($6::text[], $7::text[], $8::text[], $9::integer[], $10::integer[], $11::text[],
+                $12::timestamptz[], $13::bytea[], $14::integer[], $15::smallint[])
+        WITH ORDINALITY
+        AS new (text, hash, embedding, first, last, speaker, said_at, terms, words, cues, at),
+        LATERAL (SELECT now() + at * interval '1 microsecond' AS made) AS times
     ON CONFLICT (principal, agent, session, hash) DO UPDATE SET updated_at = now()
 """
 _FOLDED = "UPDATE sessions SET folded_through = $2, digest_version = $3 WHERE id = $1"
-_SKIP = "UPDATE sessions SET folded_through = $2, extracted_through = $3 WHERE id = $1"
+_MOVE = f"UPDATE sessions SET ({MARKS}) = ($2, $3, $4, $5) WHERE id = $1"
 _EXTRACTED = "UPDATE sessions SET extracted_through = $2 WHERE id = $1"
 _DONE = "DELETE FROM work WHERE session_ref = $1 AND kind = $2 AND lease = $3"
 _MORE = """
     UPDATE work SET lease = NULL, run_after = now(), attempts = 0, failures = 0, last_error = NULL
     WHERE session_ref = $1 AND kind = $2 AND lease = $3
+"""
+_WAIT = """
+    UPDATE work w SET lease = NULL, waiting = true, attempts = 0, failures = 0, last_error = NULL,
+        run_after = (SELECT last_turn_at FROM sessions WHERE id = $1) + $4
+    WHERE session_ref = $1 AND kind = $2 AND lease = $3
+"""
+_OWNER = "SELECT principal, agent FROM work WHERE session_ref = $1 AND kind = $2 AND dead"
+_TAKE_DEAD = """
+    UPDATE work SET dead = false, lease = $3 WHERE session_ref = $1 AND kind = $2 AND dead
 """
 _GIVE_BACK = """
     UPDATE work SET lease = NULL, last_error = $4, failures = failures + $5,
@@ -73,17 +107,26 @@ class Work(OnDatabase):
     """Claiming, loading and committing background work."""
 
     _compaction: Compaction
+    _idle_after: timedelta
     _digest_retention: int
     _provenance: tuple[str, str]
     """The extraction's model and the hash of its prompt."""
+    _served: str = ""
+    """The claimant that was served last. Each replica takes its own turns."""
 
-    async def claim(self, lease_for: timedelta) -> Lease | None:
-        """Take one piece of due work, or None."""
+    async def claim(
+        self, lease_for: timedelta, kinds: Collection[WorkKind] = tuple(WorkKind)
+    ) -> Lease | None:
+        """Take one piece of due work, in turn over principals, or None."""
         token = uuid4()
         async with self._db.anyone(Role.WORKER) as connection:
-            row = await connection.fetchrow(_CLAIM, token, lease_for)
+            await connection.execute(_STOP_WAITING)
+            row = await connection.fetchrow(_CLAIM, token, lease_for, list(kinds), self._served)
+            if row is None and self._served:
+                row = await connection.fetchrow(_CLAIM, token, lease_for, list(kinds), "")
         if row is None:
             return None
+        self._served = row["claimant"]
         return Lease(
             session_ref=row["session_ref"],
             kind=WorkKind(row["kind"]),
@@ -94,26 +137,35 @@ class Work(OnDatabase):
             agent=row["agent"],
         )
 
+    async def renew(self, lease: Lease, lease_for: timedelta) -> None:
+        """Prolong a lease. Raises `LeaseLost` where it is no longer ours."""
+        async with self._db.anyone(Role.WORKER) as connection:
+            held = await connection.execute(
+                _RENEW, lease.session_ref, lease.kind, lease.token, lease_for
+            )
+        if held != "UPDATE 1":
+            raise LeaseLost
+
     async def load(self, lease: Lease) -> Batch | None:
         """What the lease's model call reads; None where nothing is left, and the work is done."""
         async with self._db.change(lease.principal, lease.agent, Role.WORKER) as connection:
             session = await self._locked(connection, lease)
-            # A tier that was switched off while turns waited for it waits no longer.
             marks = marks_of(session)
+            if lease.kind is WorkKind.EXTRACT and session["idle"]:
+                marks = replace(marks, closed_through=session["last_position"])
+            # A tier that was switched off while turns waited for it waits no longer.
             marks = marks.evict(marks.evicted_through, self._compaction)
+            if marks != marks_of(session):
+                await self._move(connection, lease.session_ref, marks)
             rows = await connection.fetch(
                 _PENDING,
                 lease.session_ref,
                 _done(lease.kind, marks),
-                marks.evicted_through,
+                _wanted(lease.kind, marks),
                 MAX_BATCH_TOKENS,
             )
             if not rows:
-                await connection.execute(
-                    _SKIP, lease.session_ref, marks.folded_through, marks.extracted_through
-                )
-                await connection.execute(DROP_GONE, lease.session_ref, marks.gone_through)
-                await connection.execute(_DONE, lease.session_ref, lease.kind, lease.token)
+                await self._finish(connection, lease, marks, session["last_position"])
                 return None
             version = session["digest_version"]
             summary = await connection.fetchval(_DIGEST, lease.session_ref, version)
@@ -130,7 +182,7 @@ class Work(OnDatabase):
         lease, version = batch.lease, batch.digest.version + 1
         first, last = batch.turns[0].position, batch.turns[-1].position
         async with self._db.change(lease.principal, lease.agent, Role.WORKER) as connection:
-            marks = marks_of(await self._unchanged(connection, batch))
+            session = await self._unchanged(connection, batch)
             await connection.execute(
                 _ADD_DIGEST,
                 lease.session_ref,
@@ -146,32 +198,37 @@ class Work(OnDatabase):
             await connection.execute(
                 _RETAIN_DIGESTS, lease.session_ref, version - self._digest_retention
             )
-            marks = Marks(marks.evicted_through, last, marks.extracted_through)
-            await self._finish(connection, lease, marks)
+            marks = replace(marks_of(session), folded_through=last)
+            await self._finish(connection, lease, marks, session["last_position"])
 
     async def commit_extraction(self, batch: Batch, facts: Sequence[NewFact]) -> None:
         """Store facts and move the mark."""
         lease, owner = batch.lease, batch.owner
-        first, last = batch.turns[0].position, batch.turns[-1].position
+        last = batch.turns[-1].position
         distinct = list({fact.hash: fact for fact in facts}.values())
         async with self._db.change(lease.principal, lease.agent, Role.WORKER) as connection:
-            marks = marks_of(await self._unchanged(connection, batch))
+            session = await self._unchanged(connection, batch)
             if distinct:
                 await connection.execute(
                     _ADD_FACTS,
                     owner.principal,
                     owner.agent,
                     owner.session,
-                    first,
-                    last,
                     *self._provenance,
                     [fact.text for fact in distinct],
                     [fact.hash for fact in distinct],
                     [vector(fact.embedding) for fact in distinct],
+                    [fact.first_position for fact in distinct],
+                    [fact.last_position for fact in distinct],
+                    [fact.speaker for fact in distinct],
+                    [fact.said_at for fact in distinct],
+                    [lexical.terms(fact.text) for fact in distinct],
+                    [lexical.words(fact.text) for fact in distinct],
+                    [int(lexical.cues(fact.text)) for fact in distinct],
                 )
             await connection.execute(_EXTRACTED, lease.session_ref, last)
-            marks = Marks(marks.evicted_through, marks.folded_through, last)
-            await self._finish(connection, lease, marks)
+            marks = replace(marks_of(session), extracted_through=last)
+            await self._finish(connection, lease, marks, session["last_position"])
 
     async def postpone(self, lease: Lease, reason: str, wait: timedelta) -> None:
         """Give work back that could not be done through no fault of its own."""
@@ -186,6 +243,29 @@ class Work(OnDatabase):
         async with self._db.anyone(Role.WORKER) as connection:
             await connection.execute(_RELEASE, lease.session_ref, lease.kind, lease.token)
 
+    async def drop_work(self, session_ref: int, kind: WorkKind) -> bool:
+        """Give up dead work: its turns are passed over. False where there is no such."""
+        async with self._db.anyone(Role.WORKER) as connection:
+            found = await connection.fetchrow(_OWNER, session_ref, kind)
+        if found is None:
+            return False
+        principal, agent = found["principal"], found["agent"]
+        async with self._db.change(principal, agent, Role.WORKER) as connection:
+            session = await connection.fetchrow(_SESSION, session_ref, self._idle_after)
+            token = uuid4()
+            taken = await connection.execute(_TAKE_DEAD, session_ref, kind, token)
+            if session is None or taken != "UPDATE 1":
+                return False
+            marks = marks_of(session)
+            if kind is WorkKind.FOLD:
+                marks = replace(marks, folded_through=marks.evicted_through)
+            else:
+                marks = replace(marks, extracted_through=marks.extract_through)
+            await self._move(connection, session_ref, marks)
+            lease = Lease(session_ref, kind, token, 1, 0, principal, agent)
+            await self._finish(connection, lease, marks, session["last_position"])
+        return True
+
     async def _give_back(
         self, lease: Lease, reason: str, failures: int, wait: timedelta | None
     ) -> None:
@@ -194,16 +274,36 @@ class Work(OnDatabase):
                 _GIVE_BACK, lease.session_ref, lease.kind, lease.token, reason, failures, wait
             )
 
-    async def _finish(self, connection: Connection, lease: Lease, marks: Marks) -> None:
-        await connection.execute(DROP_GONE, lease.session_ref, marks.gone_through)
-        left = _done(lease.kind, marks) < marks.evicted_through
+    async def _move(self, connection: Connection, session_ref: int, marks: Marks) -> None:
         await connection.execute(
-            _MORE if left else _DONE, lease.session_ref, lease.kind, lease.token
+            _MOVE,
+            session_ref,
+            marks.evicted_through,
+            marks.folded_through,
+            marks.extracted_through,
+            marks.closed_through,
         )
+
+    async def _finish(
+        self, connection: Connection, lease: Lease, marks: Marks, last_position: int
+    ) -> None:
+        """Leave the work due again, waiting for an idle session, or done."""
+        of_lease = (lease.session_ref, lease.kind, lease.token)
+        await connection.execute(DROP_GONE, lease.session_ref, marks.gone_through)
+        if _done(lease.kind, marks) < _wanted(lease.kind, marks):
+            await connection.execute(_MORE, *of_lease)
+        elif (
+            lease.kind is WorkKind.EXTRACT
+            and self._compaction.extract
+            and marks.extracted_through < last_position
+        ):
+            await connection.execute(_WAIT, *of_lease, self._idle_after)
+        else:
+            await connection.execute(_DONE, *of_lease)
 
     async def _locked(self, connection: Connection, lease: Lease) -> asyncpg.Record:
         """The session, locked before its work as everywhere, if the lease still holds."""
-        session = await connection.fetchrow(f"{_SESSION} FOR UPDATE", lease.session_ref)
+        session = await connection.fetchrow(_SESSION, lease.session_ref, self._idle_after)
         held = await connection.fetchval(
             f"{_HELD} FOR UPDATE", lease.session_ref, lease.kind, lease.token
         )
@@ -232,3 +332,7 @@ class Work(OnDatabase):
 
 def _done(kind: WorkKind, marks: Marks) -> int:
     return marks.folded_through if kind is WorkKind.FOLD else marks.extracted_through
+
+
+def _wanted(kind: WorkKind, marks: Marks) -> int:
+    return marks.evicted_through if kind is WorkKind.FOLD else marks.extract_through

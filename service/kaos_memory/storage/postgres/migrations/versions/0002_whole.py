@@ -1,0 +1,98 @@
+"""Idle sessions, fair claims, hybrid recall, idempotent writes, receipts that can be replayed.
+
+Everything is added with a default, so that a service of the version before can go on writing.
+"""
+
+from alembic import context, op
+
+revision = "0002"
+down_revision = "0001"
+branch_labels = None
+depends_on = None
+
+_TENANT_TABLES = ("sessions", "turns", "work")
+
+
+def upgrade() -> None:
+    """Add columns, tables and indexes; make due what was never extracted."""
+    attributes = context.config.attributes
+    request: str = attributes["request_role"]
+    worker: str = attributes["worker_role"]
+    # Not even the owner is above the policies; it looks after these rows in this transaction.
+    for table in _TENANT_TABLES:
+        op.execute(f"ALTER TABLE {table} NO FORCE ROW LEVEL SECURITY")
+    _conversations()
+    _work()
+    for table in _TENANT_TABLES:
+        op.execute(f"ALTER TABLE {table} FORCE ROW LEVEL SECURITY")
+    _facts()
+    _records()
+    _grants(request, worker)
+
+
+def _conversations() -> None:
+    op.execute("ALTER TABLE turns ADD COLUMN said_at timestamptz NOT NULL DEFAULT now()")
+    op.execute("UPDATE turns SET said_at = created_at")
+    op.execute("ALTER TABLE sessions ADD COLUMN closed_through integer NOT NULL DEFAULT 0")
+    op.execute("CREATE INDEX digests_age ON digests (created_at)")
+    op.execute("ALTER TABLE sessions ADD CHECK (closed_through <= last_position)")
+
+
+def _work() -> None:
+    op.execute("ALTER TABLE work ADD COLUMN waiting boolean NOT NULL DEFAULT false")
+    # An agent that acts for nobody queues under its own name.
+    op.execute("""
+        ALTER TABLE work ADD COLUMN claimant text NOT NULL
+            GENERATED ALWAYS AS (CASE principal WHEN '' THEN agent ELSE principal END) STORED
+    """)
+    op.execute("DROP INDEX work_due")
+    op.execute("CREATE INDEX work_due ON work (claimant, run_after) WHERE NOT dead AND NOT waiting")
+    op.execute("CREATE INDEX work_waiting ON work (run_after) WHERE waiting")
+    op.execute("""
+        INSERT INTO work (session_ref, kind, principal, agent, waiting)
+        SELECT id, 'extract', principal, agent, true FROM sessions
+        WHERE extracted_through < last_position
+        ON CONFLICT DO NOTHING
+    """)
+
+
+def _facts() -> None:
+    op.execute("""
+        ALTER TABLE facts
+            ADD COLUMN speaker text NOT NULL DEFAULT '',
+            ADD COLUMN said_at timestamptz NOT NULL DEFAULT now(),
+            ADD COLUMN terms bytea NOT NULL DEFAULT '',
+            ADD COLUMN words integer NOT NULL DEFAULT 0,
+            ADD COLUMN cues smallint NOT NULL DEFAULT 0
+    """)
+    # Retention goes by age, whoever the owner is.
+    op.execute("CREATE INDEX facts_age ON facts (updated_at)")
+
+
+def _records() -> None:
+    """Records that name nobody: keys are keyed hashes."""
+    op.execute("""
+        CREATE TABLE idempotency (
+            key bytea PRIMARY KEY,
+            body bytea NOT NULL,
+            scheduled boolean NOT NULL DEFAULT false,
+            stored_at timestamptz NOT NULL DEFAULT now()
+        )
+    """)
+    op.execute("CREATE INDEX idempotency_age ON idempotency (stored_at)")
+    op.execute("ALTER TABLE erasures ADD COLUMN erased_by bytea, ADD COLUMN fact bytea")
+    op.execute("CREATE TABLE token_usage (day date PRIMARY KEY, tokens bigint NOT NULL)")
+
+
+def _grants(request: str, worker: str) -> None:
+    op.execute(f"GRANT SELECT, INSERT, UPDATE ON idempotency TO {request}")
+    op.execute(f"GRANT SELECT, DELETE ON idempotency, erasures TO {worker}")
+    op.execute(f"GRANT SELECT, INSERT, UPDATE ON token_usage TO {worker}")
+    op.execute(f"GRANT DELETE ON facts TO {worker}")
+    # Retention locks what it deletes, which needs the right to update.
+    op.execute(f"GRANT UPDATE ON digests TO {worker}")
+
+
+def downgrade() -> None:
+    """Refused: turns would lose their dates, and facts their words."""
+    raise RuntimeError("restore a backup of the version before instead")
