@@ -72,6 +72,9 @@ class Candidates:
     """Grows with the time of storing; it decides between equal scores."""
     cosines: Floats | None
     """Similarities to the query; None where it could not be embedded."""
+    sample: Flags | None = None
+    """Those that stand for all of the owner's facts in means and frequencies, where these are
+    not all; None: every one of them."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -103,7 +106,7 @@ def rank(
     )
     cosines = candidates.cosines
     if cosines is not None:
-        scores = scores + weights.cosine_weight * _standardised(cosines)
+        scores = scores + weights.cosine_weight * _standardised(cosines, candidates.sample)
     order = np.lexsort((candidates.made, -scores))
     if cosines is not None and threshold is not None:
         order = order[cosines[order] >= threshold]
@@ -120,10 +123,12 @@ def _names_of_persons(names: Sequence[str], wanted: Integers) -> Flags:
 
 def _bm25(candidates: Candidates, wanted: Integers, named: Flags, weights: Ranking) -> Floats:
     frequencies = _frequencies(candidates, wanted, weights) + named[:, candidates.speakers]
-    count, lengths = len(candidates), candidates.lengths
-    having = np.count_nonzero(frequencies, axis=1)[:, np.newaxis]
+    lengths, sample = candidates.lengths, candidates.sample
+    known = frequencies if sample is None else frequencies[:, sample]
+    count, having = known.shape[1], np.count_nonzero(known, axis=1)[:, np.newaxis]
     rarity = np.log1p((count - having + 0.5) / (having + 0.5))
-    relative = lengths / max(float(lengths.mean()), 1.0)
+    usual = lengths.mean() if sample is None else lengths[sample].mean()
+    relative = lengths / max(float(usual), 1.0)
     norm = weights.bm25_k1 * (1 - weights.bm25_b + weights.bm25_b * relative)
     # With some weights a fact without the term would be 0 / 0.
     saturated = np.zeros_like(frequencies)
@@ -196,9 +201,10 @@ def _share_of_best(scores: Floats) -> Floats:
     return scores / best if best > 0 else scores
 
 
-def _standardised(cosines: Floats) -> Floats:
-    spread = cosines.std()
-    return (cosines - cosines.mean()) / spread if spread > 0 else np.zeros_like(cosines)
+def _standardised(cosines: Floats, sample: Flags | None) -> Floats:
+    known = cosines if sample is None else cosines[sample]
+    spread = known.std()
+    return (cosines - known.mean()) / spread if spread > 0 else np.zeros_like(cosines)
 
 
 def _speaker_prior(candidates: Candidates, named: Flags, weights: Ranking) -> Floats:
