@@ -1,6 +1,5 @@
 """The id of a request, from its caller or made here, in the answer and in what is logged."""
 
-from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kaos_memory.telemetry import request_id
@@ -22,10 +21,11 @@ class RequestIds:
             return
         given = [value for name, value in scope["headers"] if name == _NAME]
         made = request_id.begin(given[0].decode("latin-1") if len(given) == 1 else None)
+        header = (_NAME, made.encode())
 
         async def with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)[HEADER] = made
+                message["headers"] = [*message["headers"], header]
             await send(message)
 
         await self._app(scope, receive, with_id)
