@@ -56,7 +56,7 @@ class WorkOutcome(StrEnum):
     RELEASED = "released"
     """Given back at shutdown."""
     FAILED = "failed"
-    """The storage went away; the lease runs out by itself."""
+    """The storage went away, and the lease runs out by itself; or a defect, which is logged."""
 
 
 @dataclass(frozen=True)
