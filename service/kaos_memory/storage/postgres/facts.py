@@ -15,7 +15,7 @@ from kaos_memory.storage.protocol import InvalidCursor
 from kaos_memory.tiers.memory import Fact, Owner
 from kaos_memory.tiers.reach import Owners
 
-_FACT = "f.id, f.principal, f.agent, f.session, f.text, f.hash, f.created_at, f.updated_at"
+FACT = "f.id, f.principal, f.agent, f.session, f.text, f.hash, f.created_at, f.updated_at"
 
 # The condition stands twice so that the join too is planned for the owner's partition alone.
 # The question is converted once, in a subquery: a plan for any question would do it per row.
@@ -32,14 +32,14 @@ _NEAREST = f"""
         ) numbered
         WHERE copy = 1 ORDER BY distance, id LIMIT $3
     )
-    SELECT {_FACT}, 1 - nearest.distance AS score
+    SELECT {FACT}, 1 - nearest.distance AS score
     FROM nearest JOIN facts f ON f.principal = nearest.principal AND f.id = nearest.id
     WHERE {{condition}}
     ORDER BY nearest.distance, f.id
 """
 _NEWEST = f"""
     SELECT * FROM (
-        SELECT DISTINCT ON (f.hash) {_FACT} FROM facts f WHERE {{condition}}
+        SELECT DISTINCT ON (f.hash) {FACT} FROM facts f WHERE {{condition}}
         ORDER BY f.hash, f.created_at DESC, f.id
     ) f
     ORDER BY created_at DESC, id LIMIT $1
@@ -47,7 +47,7 @@ _NEWEST = f"""
 # A page ends early where its texts grow over a bound; its first fact is always on it.
 _PAGE = f"""
     SELECT * FROM (
-        SELECT {_FACT}, count(*) OVER () AS found,
+        SELECT {FACT}, count(*) OVER () AS found,
                sum(octet_length(f.text)) OVER (ORDER BY f.created_at, f.id)
                    - octet_length(f.text) AS before
         FROM (
@@ -83,7 +83,7 @@ class Facts(OnDatabase):
                 most,
                 *arguments,
             )
-        return [_fact(row, score=row["score"]) for row in rows]
+        return [fact(row, score=row["score"]) for row in rows]
 
     async def newest_facts(self, owners: Owners, most: int) -> list[Fact]:
         """The latest facts, newest first; identical texts count once."""
@@ -92,7 +92,7 @@ class Facts(OnDatabase):
             rows = await connection.fetch(
                 _NEWEST.replace("{condition}", condition), most, *arguments
             )
-        return [_fact(row) for row in rows]
+        return [fact(row) for row in rows]
 
     async def list_facts(
         self, owners: Owners, most: int, cursor: str | None
@@ -108,7 +108,7 @@ class Facts(OnDatabase):
                 MAX_PAGE_BYTES,
                 *arguments,
             )
-        facts = [_fact(row) for row in rows[:most]]
+        facts = [fact(row) for row in rows[:most]]
         more = bool(rows) and rows[0]["found"] > len(facts)
         return facts, _cursor(facts[-1]) if more else None
 
@@ -131,7 +131,8 @@ def vector(embedding: Sequence[float]) -> str:
     return f"[{','.join(map(repr, embedding))}]"
 
 
-def _fact(row: asyncpg.Record, score: float | None = None) -> Fact:
+def fact(row: asyncpg.Record, score: float | None = None) -> Fact:
+    """The fact of a row with the columns `FACT`."""
     return Fact(
         id=row["id"],
         principal=row["principal"],

@@ -25,10 +25,8 @@ PACKED: Final = """
     array_agg(f.speaker) AS speakers,
     array_send(array_agg(f.said_at)) AS said
 """
-DISTANCES: Final = (
-    "array_send(array_agg(f.embedding <=> (SELECT $1::real[]::halfvec))) AS distances"
-)
-"""The question is converted once, in a subquery: a plan for any question would do it per row."""
+DISTANCES: Final = "array_send(array_agg(f.embedding <=> {question})) AS distances"
+NO_DISTANCES: Final = "NULL::bytea AS distances"
 
 _ARRAY_HEADER: Final = 20
 """Bytes before the entries of an array of one dimension; each entry follows its size."""
@@ -38,7 +36,7 @@ _EPOCH: Final = 10_957
 
 
 def unpack(row: asyncpg.Record) -> Candidates:
-    """The facts of a row with `PACKED`, and `DISTANCES` where the query could be embedded."""
+    """The facts of a row with `PACKED`, distances or none, and which are `sampled`, if not all."""
     numbers, said = _integers(row["numbers"]), _integers(row["said"])
     names: dict[str, int] = {}
     speakers = [names.setdefault(speaker, len(names)) for speaker in row["speakers"]]
@@ -57,6 +55,7 @@ def unpack(row: asyncpg.Record) -> Candidates:
         days=said // _DAY + _EPOCH,
         made=said,
         cosines=None if row["distances"] is None else _cosines(row["distances"]),
+        sample=None if row["sampled"] is None else np.array(row["sampled"], np.bool_),
     )
 
 

@@ -5,19 +5,22 @@ from datetime import timedelta
 
 import asyncpg
 
-from kaos_memory.settings import ExternalStorage
+from kaos_memory.settings import ExternalStorage, LongTerm
 from kaos_memory.storage.postgres.conversations import Conversations
 from kaos_memory.storage.postgres.database import UNAVAILABLE, Database, Role
 from kaos_memory.storage.postgres.erasures import Erasures
 from kaos_memory.storage.postgres.facts import Facts
 from kaos_memory.storage.postgres.schema import StoreIdentity, prepare
+from kaos_memory.storage.postgres.search import Search
 from kaos_memory.storage.postgres.upkeep import Upkeep
 from kaos_memory.storage.postgres.work import Work
 from kaos_memory.storage.protocol import StorageLost, StorageUnavailable
 from kaos_memory.tiers.window import Compaction
 
+_AS_BY_DEFAULT = LongTerm()
 
-class PostgresStorage(Conversations, Facts, Work, Erasures, Upkeep):
+
+class PostgresStorage(Conversations, Facts, Search, Work, Erasures, Upkeep):
     """All tiers of one store, in one schema."""
 
     def __init__(
@@ -30,6 +33,7 @@ class PostgresStorage(Conversations, Facts, Work, Erasures, Upkeep):
         digest_retention: int,
         provenance: tuple[str, str],
         connections: int,
+        long_term: LongTerm = _AS_BY_DEFAULT,
     ) -> None:
         self._external = external
         self._identity = identity
@@ -38,6 +42,7 @@ class PostgresStorage(Conversations, Facts, Work, Erasures, Upkeep):
         self._digest_retention = digest_retention
         self._provenance = provenance
         self._connections = connections
+        self._long_term = long_term
         self._opening = asyncio.Lock()
 
     async def open(self) -> None:

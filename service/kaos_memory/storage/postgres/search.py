@@ -1,0 +1,161 @@
+"""Hybrid search over an owner's facts.
+
+Up to a limit all facts of an owner are compared: their columns are read in one statement, recall
+is 1.0 by construction. Above it that would take too long, and these are compared:
+- the nearest by an index (HNSW), several times as many as are asked for;
+- the newest, so that what was just said is found by its words too;
+- a random sample, which also stands for all of them in means and frequencies.
+Words alone find an older fact only where it is among these. Where the query could not be embedded,
+the newest are compared, as many as the limit.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+from uuid import UUID
+
+import asyncpg
+
+from kaos_memory.settings import LongTerm
+from kaos_memory.storage.postgres.database import Connection, OnDatabase, where
+from kaos_memory.storage.postgres.facts import FACT, fact
+from kaos_memory.storage.postgres.packing import DISTANCES, NO_DISTANCES, PACKED, unpack
+from kaos_memory.tiers.memory import Fact
+from kaos_memory.tiers.ranking import rank
+from kaos_memory.tiers.reach import Owners
+
+_NEAREST_PER_RESULT: Final = 4
+_LEAST_NEAREST: Final = 400
+_NEWEST: Final = 500
+_SAMPLE: Final = 500
+
+# Converted once, in a subquery: a plan for any question would do it for each row.
+_QUESTION: Final = "(SELECT {embedding}::real[]::halfvec)"
+
+# Whether they are few is asked and answered in the same statement: a trip less.
+_ALL: Final = f"""
+    WITH size AS MATERIALIZED (
+        SELECT count(*) <= $1 AS few FROM (
+            SELECT FROM facts f WHERE {{condition}} LIMIT $1::bigint + 1
+        ) counted
+    )
+    SELECT {PACKED}, {{distances}}, NULL::boolean[] AS sampled, (SELECT few FROM size) AS few
+    FROM facts f WHERE {{condition}} AND (SELECT few FROM size)
+"""
+# A fact may be in several parts: identical texts count once anyway, and a sample has it once.
+_PART: Final = f"""
+    SELECT {PACKED}, {{distances}}, array_agg(f.sampled) AS sampled FROM (
+        (SELECT *, false AS sampled FROM facts f WHERE {{condition}}
+         ORDER BY f.embedding <=> {{question}} LIMIT $1)
+        UNION ALL
+        (SELECT *, false FROM facts f WHERE {{condition}}
+         ORDER BY f.created_at DESC, f.id DESC LIMIT {_NEWEST})
+        UNION ALL
+        (SELECT *, true FROM facts f WHERE {{condition}}
+         ORDER BY f.id LIMIT {_SAMPLE})  -- ids are random
+    ) f
+"""
+_NEWEST_ONLY: Final = f"""
+    SELECT {PACKED}, {{distances}}, NULL::boolean[] AS sampled FROM (
+        SELECT * FROM facts f WHERE {{condition}}
+        ORDER BY f.created_at DESC, f.id DESC LIMIT $1
+    ) f
+"""
+_FACTS: Final = f"""
+    SELECT {FACT}, c.score
+    FROM unnest($1::text[], $2::uuid[], $3::float8[])
+        WITH ORDINALITY AS c (principal, id, score, place)
+    JOIN facts f ON f.principal = c.principal AND f.id = c.id
+    WHERE {{condition}} ORDER BY c.place
+"""
+# Other rows than the owner's are passed over by scanning on. Without sorts, the order that the
+# nearest are wanted in can come from their index only; a plan for any owner could not rely on it,
+# because not every partition has one.
+_BY_INDEX: Final = """
+    SELECT set_config('hnsw.iterative_scan', 'relaxed_order', true),
+           set_config('hnsw.ef_search', '400', true),
+           set_config('hnsw.max_scan_tuples', '100000', true),
+           set_config('hnsw.scan_mem_multiplier', '8', true),
+           set_config('enable_sort', 'off', true),
+           set_config('plan_cache_mode', 'force_custom_plan', true)
+"""
+
+
+class Search(OnDatabase):
+    """Finding the facts that answer a query."""
+
+    _long_term: LongTerm
+
+    async def search(
+        self,
+        owners: Owners,
+        query: str,
+        embedding: Sequence[float] | None,
+        most: int,
+        threshold: float | None,
+    ) -> list[Fact]:
+        """The facts that answer a query best, best first; identical texts count once.
+
+        Without an embedding words alone decide, and there is no threshold.
+        """
+        async with self._db.read(owners) as connection:
+            found = await self._candidates(connection, owners, embedding, most)
+            if found["ids"] is None:
+                return []
+            candidates = unpack(found)
+            weights = self._long_term.ranking
+            # Milliseconds of arithmetic, in which other requests need not wait.
+            ranked = await asyncio.to_thread(rank, candidates, query, weights, most, threshold)
+            places = [place.index for place in ranked]
+            cosines = candidates.cosines
+            condition, arguments = where(owners, "f", first=4)
+            rows = await connection.fetch(
+                _FACTS.replace("{condition}", condition),
+                [found["principals"][place] for place in places],
+                [UUID(bytes=candidates.ids[place].tobytes()) for place in places],
+                [None if cosines is None else float(cosines[place]) for place in places],
+                *arguments,
+            )
+        return [fact(row, score=row["score"]) for row in rows]
+
+    async def _candidates(
+        self,
+        connection: Connection,
+        owners: Owners,
+        embedding: Sequence[float] | None,
+        most: int,
+    ) -> asyncpg.Record:
+        limit = self._long_term.exact_search_limit
+        found = await _fetch(connection, _ALL, owners, embedding, limit)
+        if found["few"]:
+            return found
+        if embedding is None:
+            return await _fetch(connection, _NEWEST_ONLY, owners, embedding, limit)
+        await connection.execute(_BY_INDEX)
+        nearest = max(_LEAST_NEAREST, _NEAREST_PER_RESULT * most)
+        return await _fetch(connection, _PART, owners, embedding, nearest)
+
+
+async def _fetch(
+    connection: Connection,
+    statement: str,
+    owners: Owners,
+    embedding: Sequence[float] | None,
+    count: int,
+) -> asyncpg.Record:
+    query, arguments = prepare(statement, owners, embedding)
+    rows = await connection.fetch(query, count, *arguments)
+    return rows[0]  # aggregates without groups are one row, whatever there is
+
+
+def prepare(
+    statement: str, owners: Owners, embedding: Sequence[float] | None
+) -> tuple[str, list[Any]]:
+    """A statement for these owners, and its arguments from the second on."""
+    condition, named = where(owners, "f", first=2)
+    statement = statement.replace("{condition}", condition)
+    if embedding is None:
+        return statement.replace("{distances}", NO_DISTANCES), [*named]
+    question = _QUESTION.replace("{embedding}", f"${2 + len(named)}")
+    statement = statement.replace("{distances}", DISTANCES).replace("{question}", question)
+    return statement, [*named, embedding]
