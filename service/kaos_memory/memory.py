@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from kaos_memory.contract import (
     Erasure,
@@ -15,9 +16,11 @@ from kaos_memory.contract import (
     ShortTermContext,
     Turn,
 )
-from kaos_memory.engine.protocols import Embedder, ModelError
+from kaos_memory.engine.protocols import Embedder, ModelError, Reranker
 from kaos_memory.settings import FailureMode, ServiceSettings
 from kaos_memory.storage.protocol import Storage, StorageUnavailable
+from kaos_memory.telemetry.catalogue import TierOutcome
+from kaos_memory.telemetry.instruments import Instruments
 from kaos_memory.tiers import facts as facts_tier
 from kaos_memory.tiers import window
 from kaos_memory.tiers.memory import Conversation, Fact, NewTurn, Owner
@@ -25,6 +28,15 @@ from kaos_memory.tiers.reach import Owners, Reach
 
 RECALL_SECONDS = 3.0
 """A tier that takes longer is left out and the answer is degraded. Clients wait 5 seconds."""
+
+EMBEDDING_SECONDS = 1.5
+"""A query that is not embedded by then is answered by its words alone, and degraded."""
+
+RERANK_SECONDS = 1.0
+"""Facts that are not reranked by then keep their order, and the answer is degraded."""
+
+RERANKED_FACTS = 50
+"""Facts that a rerank endpoint is shown, at least."""
 
 WRITE_SECONDS = 8.0
 """A write that takes longer is not accepted. Clients wait 10 seconds."""
@@ -39,6 +51,14 @@ class Written:
 
     stored: bool
     scheduled: bool = False
+
+
+@dataclass(frozen=True)
+class Read(Generic[_T]):
+    """What a tier gave, and whether that is less than there may be."""
+
+    found: Sequence[_T]
+    degraded: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,12 +79,17 @@ class Memory:
         queries: Embedder,
         count_tokens: Callable[[str], int],
         wake_workers: Callable[[], None],
+        *,
+        reranker: Reranker | None = None,
+        instruments: Instruments | None = None,
     ) -> None:
         self.settings = settings
         self._storage = storage
         self._queries = queries
         self._count_tokens = count_tokens
         self._wake_workers = wake_workers
+        self._reranker = reranker
+        self._instruments = instruments or Instruments()
 
     async def recall(
         self,
@@ -78,7 +103,7 @@ class Memory:
         """The tiers that were asked for. One that fails or is late is empty; nothing is raised."""
         most = top_k or self.settings.long_term.default_top_k
 
-        async def relevant() -> Sequence[Fact]:
+        async def relevant() -> Read[Fact]:
             return await self._relevant(reach.owners, query, most)
 
         return await self._tiers(reach, include, token_budget, relevant)
@@ -99,10 +124,10 @@ class Memory:
         """
         next_cursor: str | None = None
 
-        async def page() -> Sequence[Fact]:
+        async def page() -> Read[Fact]:
             nonlocal next_cursor
             facts, next_cursor = await self._storage.list_facts(reach.owners, limit, cursor)
-            return facts
+            return Read(facts)
 
         answer = await self._tiers(reach, include, token_budget, page)
         return Page(answer, next_cursor)
@@ -164,52 +189,89 @@ class Memory:
         reach: Reach,
         include: Sequence[MemoryTier],
         token_budget: int | None,
-        read_facts: Callable[[], Awaitable[Sequence[Fact]]],
+        read_facts: Callable[[], Awaitable[Read[Fact]]],
     ) -> RecallResponse:
         budget = token_budget or self.settings.short_term.token_budget
         talk = MemoryTier.SHORT_TERM in include or MemoryTier.MEDIUM_TERM in include
-        talking = _in_time(self._conversations(reach.conversations if talk else None, budget))
-        facts: Sequence[Fact] = ()
-        facts_failed = False
+        talking = self._conversations(reach.conversations if talk else None, budget)
+        facts: Read[Fact] = Read([])
         if MemoryTier.LONG_TERM in include and self.settings.long_term.enabled:
-            (conversations, talk_failed), (facts, facts_failed) = await asyncio.gather(
-                talking, _in_time(read_facts())
+            conversations, facts = await asyncio.gather(
+                talking, self._in_time("long_term", read_facts())
             )
         else:
-            conversations, talk_failed = await talking
+            conversations = await talking
         return RecallResponse(
             long_term=LongTermContext(
-                facts=[facts_tier.record(fact) for fact in facts], block=facts_tier.block(facts)
+                facts=[facts_tier.record(fact) for fact in facts.found],
+                block=facts_tier.block(facts.found),
             )
             if MemoryTier.LONG_TERM in include
             else None,
-            medium_term=MediumTermContext(summary=window.summary(conversations))
+            medium_term=MediumTermContext(summary=window.summary(conversations.found))
             if MemoryTier.MEDIUM_TERM in include
             else None,
-            short_term=ShortTermContext(window=window.merged(conversations, budget))
+            short_term=ShortTermContext(window=window.merged(conversations.found, budget))
             if MemoryTier.SHORT_TERM in include
             else None,
-            degraded=talk_failed or facts_failed,
+            degraded=conversations.degraded or facts.degraded,
         )
 
-    async def _conversations(self, owners: Owners | None, budget: int) -> Sequence[Conversation]:
-        return [] if owners is None else await self._storage.conversations(owners, budget)
+    async def _conversations(self, owners: Owners | None, budget: int) -> Read[Conversation]:
+        if owners is None:
+            return Read([])
 
-    async def _relevant(self, owners: Owners, query: str, most: int) -> Sequence[Fact]:
+        async def reading() -> Read[Conversation]:
+            return Read(await self._storage.conversations(owners, budget))
+
+        return await self._in_time("conversation", reading())
+
+    async def _relevant(self, owners: Owners, query: str, most: int) -> Read[Fact]:
         if not query.strip():
             # Nothing is similar to nothing: the newest facts serve a caller without a question.
-            return await self._storage.newest_facts(owners, most)
-        [embedding] = await self._queries.embed([query])
-        return await self._storage.nearest_facts(
-            owners, embedding, most, self.settings.long_term.score_threshold
+            return Read(await self._storage.newest_facts(owners, most))
+        embedding = await self._embedded(query)
+        shown = most if self._reranker is None else max(most, RERANKED_FACTS)
+        facts = await self._storage.search(
+            owners, query, embedding, shown, self.settings.long_term.score_threshold
         )
+        found = Read(facts, degraded=embedding is None)
+        if self._reranker is not None:
+            found = await self._reranked(self._reranker, query, found)
+        return Read(found.found[:most], found.degraded)
 
+    async def _embedded(self, query: str) -> Sequence[float] | None:
+        """The query's embedding; None where the endpoint fails or is late."""
+        try:
+            async with asyncio.timeout(EMBEDDING_SECONDS):
+                [embedding] = await self._queries.embed([query])
+        except (ModelError, TimeoutError) as error:
+            _log.warning("recall_by_words_alone", extra={"reason": type(error).__name__})
+            return None
+        return embedding
 
-async def _in_time(reading: Awaitable[Sequence[_T]]) -> tuple[Sequence[_T], bool]:
-    """What was read, and whether that failed: a recall goes on without the tier."""
-    try:
-        async with asyncio.timeout(RECALL_SECONDS):
-            return await reading, False
-    except (StorageUnavailable, ModelError, TimeoutError) as error:
-        _log.warning("recall_tier_failed", extra={"reason": type(error).__name__})
-        return [], True
+    async def _reranked(self, reranker: Reranker, query: str, read: Read[Fact]) -> Read[Fact]:
+        """The same facts in the endpoint's order; in their own where it fails or is late."""
+        try:
+            async with asyncio.timeout(RERANK_SECONDS):
+                order = await reranker.rerank(query, [fact.text for fact in read.found])
+        except (ModelError, TimeoutError) as error:
+            _log.warning("recall_not_reranked", extra={"reason": type(error).__name__})
+            return Read(read.found, degraded=True)
+        return Read([read.found[index] for index in order], read.degraded)
+
+    async def _in_time(self, tier: str, reading: Awaitable[Read[_T]]) -> Read[_T]:
+        """What was read; where that failed, nothing, and a recall goes on without the tier."""
+        began = time.monotonic()
+        outcome = TierOutcome.OK
+        try:
+            async with asyncio.timeout(RECALL_SECONDS):
+                return await reading
+        except TimeoutError:
+            outcome = TierOutcome.LATE
+        except StorageUnavailable as error:
+            outcome = TierOutcome.FAILED
+            _log.warning("recall_tier_failed", extra={"tier": tier, "reason": type(error).__name__})
+        finally:
+            self._instruments.tier(tier, outcome, time.monotonic() - began)
+        return Read([], degraded=True)

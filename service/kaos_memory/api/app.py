@@ -2,16 +2,18 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse, Response
+from fastapi.telemetry import TelemetryConfig
 
 from kaos_memory.api import problems
 from kaos_memory.api.limits import BodyLimit, Places
 from kaos_memory.api.operations import Operation, answer, mount
+from kaos_memory.api.request_ids import RequestIds
 from kaos_memory.authorization.decide import reach, session_of, writer
 from kaos_memory.contract import (
     CloseRequest,
@@ -31,7 +33,9 @@ from kaos_memory.identity.caller import Caller
 from kaos_memory.memory import Memory
 from kaos_memory.settings import ServiceSettings
 from kaos_memory.storage.protocol import Storage, StorageMisconfigured, StorageUnavailable
+from kaos_memory.telemetry.spans import Telemetry
 from kaos_memory.tiers.reach import Reach
+from kaos_memory.work.housekeeping import Housekeeping
 from kaos_memory.work.workers import Workers
 
 _REOPEN_SECONDS = 1.0
@@ -46,10 +50,12 @@ class Parts:
     storage: Storage
     memory: Memory
     workers: Workers
-    warm_up: Callable[[], None]
+    housekeeping: Housekeeping
+    telemetry: Telemetry = field(default_factory=Telemetry)
+    warm_up: Callable[[], None] = lambda: None
     """Loads what the first request would otherwise wait for."""
-    closing: Sequence[Callable[[], Awaitable[None]]] = ()
-    """Ends the connections to models, last of all."""
+    closing: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
+    """Ends the connections to models, and then what tells of it, last of all."""
     problem: str | None = field(default="the storage has not been reached yet")
     """Why the store is not ready, as far as opening the storage goes; None once it is open."""
 
@@ -66,16 +72,29 @@ def create_app(parts: Parts) -> FastAPI:
             opening.cancel()
             await asyncio.gather(opening, return_exceptions=True)
             # The server has used up to half of the time for requests; the rest is for work.
+            await parts.housekeeping.stop()
             await parts.workers.stop(parts.settings.server.drain_seconds / 2)
             await parts.storage.close()
             for close in parts.closing:
                 await close()
 
-    app = FastAPI(title="Agent memory", lifespan=lifespan, docs_url=None, redoc_url=None)
-    app.add_middleware(BodyLimit)
+    app = FastAPI(
+        title="Agent memory",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        # Its own telemetry could export the messages of exceptions; ours tells what may be told.
+        telemetry=TelemetryConfig(
+            tracing=False, metrics=False, logs=False, operation_spans=False, auto_configure=False
+        ),
+    )
+    instruments = parts.telemetry.instruments
+    app.add_middleware(BodyLimit, refused=lambda: instruments.body_rejected("too_large"))
+    app.add_middleware(RequestIds)
     problems.install(app)
     # First, as routes are tried in order.
-    mount(app, _operations(parts), Places(parts.settings.request_concurrency))
+    places = Places(parts.settings.request_concurrency)
+    mount(app, _operations(parts), places, parts.telemetry)
     _probes(app, parts)
     return app
 
@@ -98,6 +117,7 @@ async def _open(parts: Parts) -> None:
         else:
             parts.problem = None
             parts.workers.start()
+            parts.housekeeping.start()
             _log.info("storage_open")
             return
         await asyncio.sleep(_REOPEN_SECONDS)

@@ -15,6 +15,7 @@ from kaos_memory.engine.mem0_library import new_memory
 from kaos_memory.engine.models import CHAT_SECONDS, ChatModel
 from kaos_memory.engine.plain_text import clean, excerpt, indented, one_line
 from kaos_memory.engine.protocols import Embedder, ModelError, NeighbourSearch
+from kaos_memory.engine.usage import CallListener
 from kaos_memory.settings import Model
 from kaos_memory.tiers.memory import NewFact, Owner, Turn
 
@@ -49,8 +50,9 @@ class Mem0Extractor:
         *,
         chat_seconds: float = CHAT_SECONDS,
         seconds: float = EXTRACTION_SECONDS,
+        listeners: Sequence[CallListener] = (),
     ) -> None:
-        self._chat = ChatModel(model, seconds=chat_seconds)
+        self._chat = ChatModel(model, seconds=chat_seconds, listeners=listeners)
         self._embedder = embedder
         self._system_prompt = system_prompt.strip()
         self._seconds = seconds

@@ -8,6 +8,7 @@ import orjson
 
 from kaos_memory.engine.endpoint import Endpoint
 from kaos_memory.engine.plain_text import clipped
+from kaos_memory.engine.usage import CallListener
 from kaos_memory.settings import Model
 
 RERANK_SECONDS = 5.0
@@ -28,12 +29,23 @@ class EndpointReranker:
     Args:
         model: The model and its endpoint.
         seconds: The deadline of a call.
+        listeners: Are told of each call.
     """
 
-    def __init__(self, model: Model, *, seconds: float = RERANK_SECONDS) -> None:
+    def __init__(
+        self,
+        model: Model,
+        *,
+        seconds: float = RERANK_SECONDS,
+        listeners: Sequence[CallListener] = (),
+    ) -> None:
         self._model = model.model
         self._endpoint = Endpoint(
-            "rerank", model, seconds=seconds, most_bytes=_BYTES_PER_RESULT * MAX_DOCUMENTS
+            "rerank",
+            model,
+            seconds=seconds,
+            most_bytes=_BYTES_PER_RESULT * MAX_DOCUMENTS,
+            listeners=listeners,
         )
 
     async def aclose(self) -> None:

@@ -7,6 +7,7 @@ from kaos_memory.engine.answers import without_reasoning
 from kaos_memory.engine.models import CHAT_SECONDS, ChatModel
 from kaos_memory.engine.plain_text import clean, excerpt, one_line
 from kaos_memory.engine.protocols import ModelError
+from kaos_memory.engine.usage import CallListener
 from kaos_memory.settings import Model
 from kaos_memory.tiers.memory import Digest, Turn
 
@@ -38,9 +39,14 @@ class ChatSummariser:
     """Writes digests with a chat model. A system prompt of the store's own replaces ours."""
 
     def __init__(
-        self, model: Model, system_prompt: str = "", *, seconds: float = CHAT_SECONDS
+        self,
+        model: Model,
+        system_prompt: str = "",
+        *,
+        seconds: float = CHAT_SECONDS,
+        listeners: Sequence[CallListener] = (),
     ) -> None:
-        self._chat = ChatModel(model, seconds=seconds)
+        self._chat = ChatModel(model, seconds=seconds, listeners=listeners)
         self._system_prompt = system_prompt if system_prompt.strip() else SYSTEM_PROMPT
 
     async def aclose(self) -> None:

@@ -139,10 +139,25 @@ class Storage(Protocol):
         """The conversations of a session, each with its newest turns within a token budget."""
         ...
 
-    async def nearest_facts(
-        self, owners: Owners, embedding: Sequence[float], most: int, threshold: float | None
+    async def search(
+        self,
+        owners: Owners,
+        query: str,
+        embedding: Sequence[float] | None,
+        most: int,
+        threshold: float | None,
     ) -> list[Fact]:
-        """The most similar facts, exactly, nearest first; identical texts count once."""
+        """The facts that answer a query best, best first; identical texts count once.
+
+        Args:
+            owners: Whose facts.
+            query: Its words count.
+            embedding: Its meaning; None where it is not known: then words alone decide, and no
+                fact has a score.
+            most: How many.
+            threshold: Facts with a smaller cosine similarity are left out, however well their
+                words fit.
+        """
         ...
 
     async def newest_facts(self, owners: Owners, most: int) -> list[Fact]:

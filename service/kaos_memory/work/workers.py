@@ -13,6 +13,7 @@ from kaos_memory.engine.protocols import (
     Neighbour,
     Summariser,
 )
+from kaos_memory.engine.usage import TokenMeter
 from kaos_memory.storage.protocol import (
     Batch,
     Lease,
@@ -21,9 +22,15 @@ from kaos_memory.storage.protocol import (
     StorageUnavailable,
     WorkKind,
 )
+from kaos_memory.telemetry.catalogue import WorkOutcome
+from kaos_memory.telemetry.spans import Measured, Telemetry
+from kaos_memory.work.budget import Budget
 
 POLL_SECONDS = 1.0
 """How often an idle worker looks for work of other replicas, or for work whose wait is over."""
+
+LEASE = timedelta(seconds=30)
+"""How long after a crash the work of a replica is taken over. Running work renews its lease."""
 
 _RELEASE_SECONDS = 2.0
 """How long a stopped worker may take to give its lease back; a lease runs out by itself too."""
@@ -42,9 +49,13 @@ class Workers:
         summariser: Folds turns into digests.
         extractor: Takes facts from turns.
         count_tokens: Counts a digest's tokens.
-        lease_for: Longer than a model call may take: its timeout ends before its lease.
         concurrency: The workers.
         max_retries: Further attempts before failed work is dead.
+        lease_for: After how long work is taken over if it is not renewed.
+        meter: Sums the tokens of the models' calls.
+        daily_token_budget: Tokens of the whole store after which extraction waits for the next
+            day (UTC). Calls in flight may take more. 0: no limit.
+        telemetry: Is told of each attempt.
     """
 
     def __init__(
@@ -54,9 +65,12 @@ class Workers:
         extractor: FactExtractor,
         count_tokens: Callable[[str], int],
         *,
-        lease_for: timedelta,
         concurrency: int,
         max_retries: int,
+        lease_for: timedelta = LEASE,
+        meter: TokenMeter | None = None,
+        daily_token_budget: int = 0,
+        telemetry: Telemetry | None = None,
     ) -> None:
         self._storage = storage
         self._summariser = summariser
@@ -65,6 +79,8 @@ class Workers:
         self._lease_for = lease_for
         self._concurrency = concurrency
         self._max_retries = max_retries
+        self._budget = Budget(storage, meter or TokenMeter(), daily_token_budget)
+        self._telemetry = telemetry or Telemetry()
         self._woken = asyncio.Event()
         self._stopping = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -97,10 +113,13 @@ class Workers:
             # Cleared before looking: a wake that comes after this ends the wait below at once.
             self._woken.clear()
             try:
-                lease = await self._storage.claim(self._lease_for)
+                lease = await self._storage.claim(self._lease_for, await self._budget.kinds())
                 if lease is not None:
                     self._woken.set()  # where one is due, others may be: let an idle worker look
-                    await self._do(lease)
+                    try:
+                        await self._do(lease)
+                    finally:
+                        await self._budget.charge()
                     continue
             except StorageUnavailable as error:
                 _log.warning("work_storage_unavailable", extra={"reason": str(error)})
@@ -117,28 +136,50 @@ class Workers:
             pass
 
     async def _do(self, lease: Lease) -> None:
+        with self._telemetry.work(lease.kind) as attempt:
+            try:
+                await self._renewing(lease, attempt)
+            except LeaseLost as error:
+                # If it is ours still, only what it was about has changed: it is due at once again.
+                attempt.end_as(WorkOutcome.LOST, error)
+                _log.info("work_lease_lost", extra={"kind": lease.kind})
+                await self._storage.release(lease)
+            except ModelUnavailable as error:
+                attempt.end_as(WorkOutcome.POSTPONED, error)
+                self._say(lease, str(error), dead=False)
+                wait = backoff(lease.attempt, error.retry_after)
+                await self._storage.postpone(lease, str(error), wait)
+            except ModelError as error:
+                attempt.end_as(await self._fail(lease, str(error)), error)
+            except StorageUnavailable:
+                raise  # the lease runs out by itself
+            except asyncio.CancelledError:
+                await asyncio.shield(self._storage.release(lease))
+                raise
+            except Exception as error:
+                attempt.end_as(await self._fail(lease, type(error).__name__), error)
+                raise
+
+    async def _renewing(self, lease: Lease, attempt: Measured[WorkOutcome]) -> None:
+        """Do the work; while it runs, its lease is renewed, and lost with the lease."""
+        work = asyncio.create_task(self._work(lease, attempt))
         try:
-            batch = await self._storage.load(lease)
-            if batch is not None:
-                await self._commit(batch)
-        except LeaseLost:
-            # If it is ours still, only what it was about has changed: it is due at once again.
-            _log.info("work_lease_lost", extra={"kind": lease.kind})
-            await self._storage.release(lease)
-        except ModelUnavailable as error:
-            wait = backoff(lease.attempt, error.retry_after)
-            self._say(lease, str(error), dead=False)
-            await self._storage.postpone(lease, str(error), wait)
-        except ModelError as error:
-            await self._fail(lease, str(error))
-        except StorageUnavailable:
-            raise  # the lease runs out by itself
-        except asyncio.CancelledError:
-            await asyncio.shield(self._storage.release(lease))
-            raise
-        except Exception as error:
-            await self._fail(lease, type(error).__name__)
-            raise
+            while not (await asyncio.wait({work}, timeout=self._lease_for.total_seconds() / 3))[0]:
+                try:
+                    await self._storage.renew(lease, self._lease_for)
+                except StorageUnavailable as error:
+                    # The commit will find out whether the lease has lasted.
+                    _log.warning("lease_not_renewed", extra={"reason": str(error)})
+            await work
+        finally:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+
+    async def _work(self, lease: Lease, attempt: Measured[WorkOutcome]) -> None:
+        batch = await self._storage.load(lease)
+        if batch is not None:
+            attempt.note(attempt=lease.attempt, turns=len(batch.turns))
+            await self._commit(batch)
 
     async def _commit(self, batch: Batch) -> None:
         if batch.lease.kind is WorkKind.FOLD:
@@ -155,10 +196,11 @@ class Workers:
         facts = await self._extractor.extract(batch.owner, batch.turns, neighbours)
         await self._storage.commit_extraction(batch, facts)
 
-    async def _fail(self, lease: Lease, reason: str) -> None:
+    async def _fail(self, lease: Lease, reason: str) -> WorkOutcome:
         dead = lease.failures >= self._max_retries
         self._say(lease, reason, dead=dead)
         await self._storage.fail(lease, reason, None if dead else backoff(lease.attempt))
+        return WorkOutcome.DEAD if dead else WorkOutcome.RETRIED
 
     def _say(self, lease: Lease, reason: str, *, dead: bool) -> None:
         _log.warning(

@@ -15,8 +15,10 @@ from kaos_memory.engine.protocols import ModelError, NeighbourSearch
 from kaos_memory.memory import Memory
 from kaos_memory.settings import ServiceSettings, validate
 from kaos_memory.storage.postgres.storage import PostgresStorage
+from kaos_memory.telemetry.instruments import Instruments
 from kaos_memory.tiers.memory import Digest, NewFact, Owner, Turn
 from kaos_memory.tiers.window import Compaction
+from kaos_memory.work.housekeeping import Housekeeping
 from kaos_memory.work.workers import Workers
 
 from ..conftest import DIMS, IDENTITY
@@ -131,12 +133,12 @@ def start(dsn: str) -> ServiceFactory:
         def count(text: str) -> int:
             return max(1, len(text.split()))
 
-        lease = timedelta(seconds=30)
+        housekeeping = Housekeeping(storage, settings.retention, Instruments())
         workers = Workers(
-            storage, words, words, count, lease_for=lease, concurrency=2, max_retries=2
+            storage, words, words, count, concurrency=2, max_retries=2
         )
         memory = Memory(settings, storage, words, count, workers.wake)
-        app = create_app(Parts(settings, storage, memory, workers, lambda: None))
+        app = create_app(Parts(settings, storage, memory, workers, housekeeping))
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with (
             app.router.lifespan_context(app),

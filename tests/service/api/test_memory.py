@@ -200,7 +200,9 @@ async def test_a_failing_model_degrades_recall_and_leaves_writes_alone(service: 
     service.model.failing = True
     answer = await service.recall(scope("session", **ALICE), "tea")
     assert answer["degraded"] is True
-    assert answer["long_term"]["facts"] == []
+    [fact] = answer["long_term"]["facts"]  # found by its words alone
+    assert fact["memory"] == f"alice said: tea {LONG}"
+    assert "score" not in fact
     assert answer["short_term"]["window"] == [["user", f"rain {LONG}"]]
     assert (await service.write(ALICE, LONG)).json()["accepted"] is True
     pending = await service.recall(scope("session", **ALICE), include=["short_term"])

@@ -4,10 +4,12 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from kaos_memory.engine.protocols import ModelError, ModelUnavailable
+from kaos_memory.engine.usage import TokenMeter
 from kaos_memory.storage.postgres.storage import PostgresStorage
 from kaos_memory.work.workers import Workers, backoff
 
@@ -53,15 +55,17 @@ def start(storage: PostgresStorage, model: Model, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("kaos_memory.work.workers._FIRST_RETRY_SECONDS", 0.01)
 
     @contextlib.asynccontextmanager
-    async def run(*, concurrency: int = 1, max_retries: int = 2) -> AsyncGenerator[Workers]:
+    async def run(
+        *, concurrency: int = 1, max_retries: int = 2, **more: Any
+    ) -> AsyncGenerator[Workers]:
         workers = Workers(
             storage,
             model,
             model,
             len,
-            lease_for=timedelta(seconds=30),
             concurrency=concurrency,
             max_retries=max_retries,
+            **more,
         )
         workers.start()
         yield workers
@@ -172,6 +176,66 @@ async def test_at_the_end_work_that_takes_too_long_is_given_back(
     rows = await fetch(admin_dsn, "SELECT 1 FROM work WHERE lease IS NULL AND run_after <= now()")
     assert len(rows) == 2
     (await account(admin_dsn, ALICE)).check()
+
+
+async def test_a_long_call_keeps_its_lease(
+    storage: PostgresStorage, model: Model, start: Start, admin_dsn: str
+):
+    model.slow.clear()
+    async with start(lease_for=timedelta(milliseconds=300)), start():
+        await storage.append(ALICE, turns(*OVERFLOW))
+        async with asyncio.timeout(10):
+            while model.in_flight < 2:  # noqa: ASYNC110 - workers bring it about
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(1)  # three times the lease
+        assert model.calls == 2
+        model.slow.set()
+        await until(admin_dsn, NO_WORK)
+    assert model.calls == 2
+    (await account(admin_dsn, ALICE)).check()
+
+
+async def test_work_is_left_as_soon_as_its_lease_is_lost(
+    storage: PostgresStorage, model: Model, start: Start, admin_dsn: str
+):
+    model.slow.clear()
+    async with start(lease_for=timedelta(milliseconds=300)):
+        await storage.append(ALICE, turns(*OVERFLOW))
+        async with asyncio.timeout(10):
+            while not model.in_flight:  # noqa: ASYNC110 - workers bring it about
+                await asyncio.sleep(0.01)
+            await fetch(
+                admin_dsn,
+                "UPDATE work SET lease = gen_random_uuid(), run_after = now() + interval '1 hour'",
+            )
+            while model.in_flight:  # noqa: ASYNC110 - workers bring it about
+                await asyncio.sleep(0.01)
+    assert len(await fetch(admin_dsn, "SELECT 1 FROM work WHERE lease IS NOT NULL")) == 2
+
+
+async def test_a_spent_budget_pauses_extraction_but_neither_writes_nor_digests(
+    storage: PostgresStorage, start: Start, admin_dsn: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("kaos_memory.work.budget.LOOK_SECONDS", 0.05)
+    await storage.spend(100)
+    async with start(daily_token_budget=100):
+        assert await storage.append(ALICE, turns(*OVERFLOW)) is True
+        await until(admin_dsn, "SELECT 1 FROM sessions WHERE folded_through = 4")
+        await asyncio.sleep(0.2)
+        assert await fetch(admin_dsn, "SELECT 1 FROM facts") == []
+        await fetch(admin_dsn, "UPDATE token_usage SET day = day - 1")  # midnight
+        await until(admin_dsn, NO_WORK)
+    assert len(await fetch(admin_dsn, "SELECT 1 FROM facts")) == 4
+
+
+async def test_what_models_took_is_charged_to_the_day(
+    storage: PostgresStorage, start: Start, admin_dsn: str
+):
+    meter = TokenMeter()
+    meter.add(70)
+    async with start(meter=meter):
+        await storage.append(ALICE, turns(*OVERFLOW))
+        await until(admin_dsn, "SELECT 1 FROM token_usage WHERE tokens = 70")
 
 
 def test_waits_double_up_to_five_minutes_and_keep_to_a_longer_wish():
