@@ -1,20 +1,26 @@
-"""A real PostgreSQL for all tests of the service; each test has a database of its own."""
+"""Storages for all tests of the service, of both kinds; each test has an empty one of its own."""
 
 import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from kaos_dev.embedded_postgres import EmbeddedPostgres
-from kaos_memory.settings import ExternalStorage
+from kaos_memory.settings import ExternalStorage, LongTerm
+from kaos_memory.settings import LocalStorage as LocalSettings
+from kaos_memory.storage.local.schema import StoreIdentity as LocalIdentity
+from kaos_memory.storage.local.storage import LocalStorage
 from kaos_memory.storage.postgres.schema import StoreIdentity, prepare
 from kaos_memory.storage.postgres.storage import PostgresStorage
+from kaos_memory.storage.protocol import Storage
 from kaos_memory.tiers.window import Compaction
 
 DIMS = 8
 IDENTITY = StoreIdentity("tests/store", "embedder", DIMS)
 OWNER = "kaos"
+AS_BY_DEFAULT = LongTerm()
 PASSWORD = "not-a-secret"
 
 
@@ -62,12 +68,35 @@ def admin_dsn(postgres: EmbeddedPostgres, dsn: str) -> str:
     return postgres.dsn(dsn.rpartition("/")[2].partition("?")[0])
 
 
-StorageFactory = Callable[..., PostgresStorage]
+StorageFactory = Callable[..., Storage]
+Where = str | Path
+"""Where a test looks at rows: a PostgreSQL, as its superuser, or a SQLite file."""
 
 
 @pytest.fixture
-def make_storage(dsn: str) -> StorageFactory:
-    """Storages on the test's database that are not open yet."""
+def backend() -> str:
+    """The storage that a test runs on. Where tests are about both, this is overridden."""
+    return "postgres"
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Where a local storage lives. No storage has touched it."""
+    return tmp_path / "memory"
+
+
+@pytest.fixture
+def where(backend: str, request: pytest.FixtureRequest) -> Where:
+    """The rows of the test's storage."""
+    if backend == "postgres":
+        return request.getfixturevalue("admin_dsn")
+    return request.getfixturevalue("directory") / "kaos_memory.sqlite3"
+
+
+@pytest.fixture
+def make_storage(backend: str, request: pytest.FixtureRequest) -> StorageFactory:
+    """Storages on the test's database or directory that are not open yet."""
+    place = request.getfixturevalue("dsn" if backend == "postgres" else "directory")
 
     def make(
         *,
@@ -81,23 +110,37 @@ def make_storage(dsn: str) -> StorageFactory:
         store: str = "tests/store",
         model: str = "embedder",
         dims: int = DIMS,
-        to: str = dsn,
-    ) -> PostgresStorage:
+        long_term: LongTerm = AS_BY_DEFAULT,
+        to: Where = place,
+    ) -> Storage:
+        compaction = Compaction(trigger, target, hard_event_cap, fold=fold, extract=extract)
+        provenance = ("writer", "prompt")
+        if backend == "local":
+            return LocalStorage(
+                LocalSettings(path=str(to)),
+                LocalIdentity(store, model),
+                compaction,
+                idle_after=idle_after,
+                digest_retention=digest_retention,
+                provenance=provenance,
+                long_term=long_term,
+            )
         return PostgresStorage(
             ExternalStorage.model_validate({"dsn": to, "embedding_dims": dims}),
             StoreIdentity(store, model, dims),
-            Compaction(trigger, target, hard_event_cap, fold=fold, extract=extract),
+            compaction,
             idle_after=idle_after,
             digest_retention=digest_retention,
-            provenance=("writer", "prompt"),
+            provenance=provenance,
             connections=8,
+            long_term=long_term,
         )
 
     return make
 
 
 @pytest.fixture
-async def storage(make_storage: StorageFactory) -> AsyncIterator[PostgresStorage]:
+async def storage(make_storage: StorageFactory) -> AsyncIterator[Storage]:
     """An open storage: marks 100 and 50 tokens, all tiers on."""
     opened = make_storage()
     await opened.open()

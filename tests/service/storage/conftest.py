@@ -1,9 +1,15 @@
-"""A store with many tenants, for plans and for exactness."""
+"""What both storages do is tested on both; and a store with many tenants, for plans."""
 
 import asyncpg
 import pytest
 
 from kaos_memory.storage.postgres.storage import PostgresStorage
+
+
+@pytest.fixture(params=["postgres", "local"])
+def backend(request: pytest.FixtureRequest) -> str:
+    """The storage that a test runs on; a module about one of them overrides this."""
+    return request.param
 
 
 @pytest.fixture

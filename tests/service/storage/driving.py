@@ -1,14 +1,21 @@
 """Driving a storage without models: writing turns, doing work, and looking at every row."""
 
+import re
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import asyncpg
 
-from kaos_memory.storage.postgres.storage import PostgresStorage
-from kaos_memory.storage.protocol import Batch, WorkKind
+from kaos_memory.storage.local.database import now
+from kaos_memory.storage.protocol import Batch, Storage, WorkKind
 from kaos_memory.tiers.memory import NewFact, NewTurn, Owner
+
+from ..conftest import Where
 
 LEASE = timedelta(seconds=60)
 ALICE = Owner("alice", "kaos://agent/ns/helper", "s-1")
@@ -44,7 +51,7 @@ def facts_of(batch: Batch) -> list[NewFact]:
     ]
 
 
-async def commit(storage: PostgresStorage, batch: Batch) -> None:
+async def commit(storage: Storage, batch: Batch) -> None:
     if batch.lease.kind is WorkKind.FOLD:
         covered = [f"{turn.position}" for turn in batch.turns]
         await storage.commit_fold(batch, " ".join([batch.digest.summary, *covered]).strip(), 3)
@@ -52,13 +59,13 @@ async def commit(storage: PostgresStorage, batch: Batch) -> None:
         await storage.commit_extraction(batch, facts_of(batch))
 
 
-async def make_idle(admin_dsn: str) -> None:
+async def make_idle(where: Where) -> None:
     """Let all sessions be idle for long enough."""
-    await fetch(admin_dsn, "UPDATE sessions SET last_turn_at = now() - interval '1 day'")
-    await fetch(admin_dsn, "UPDATE work SET run_after = now() - interval '1 day' WHERE waiting")
+    await fetch(where, "UPDATE sessions SET last_turn_at = now() - interval '1 day'")
+    await fetch(where, "UPDATE work SET run_after = now() - interval '1 day' WHERE waiting")
 
 
-async def work_off(storage: PostgresStorage) -> int:
+async def work_off(storage: Storage) -> int:
     """Do all work that is due. Returns how many pieces there were."""
     done = 0
     while (lease := await storage.claim(LEASE)) is not None:
@@ -93,23 +100,17 @@ class Account:
         assert self.counted == self.real
 
 
-async def account(admin_dsn: str, owner: Owner, schema: str = "kaos_memory") -> Account:
-    connection = await asyncpg.connect(admin_dsn)
-    try:
-        await connection.execute(f"SET search_path TO {schema}, public")
-        session = await connection.fetchrow(
-            "SELECT * FROM sessions WHERE principal = $1 AND agent = $2 AND session = $3",
-            owner.principal,
-            owner.agent,
-            owner.session,
-        )
-        assert session is not None
-        rows = await connection.fetch(
-            "SELECT position, tokens FROM turns WHERE session_ref = $1 ORDER BY position",
-            session["id"],
-        )
-    finally:
-        await connection.close()
+async def account(where: Where, owner: Owner) -> Account:
+    joined = await fetch(
+        where,
+        "SELECT s.*, t.position, t.tokens "
+        "FROM sessions s LEFT JOIN turns t ON t.session_ref = s.id "
+        "WHERE s.principal = $1 AND s.agent = $2 AND s.session = $3 ORDER BY t.position",
+        owner.principal,
+        owner.agent,
+        owner.session,
+    )
+    session, rows = joined[0], [row for row in joined if row["position"] is not None]
     last, folded = session["last_position"], session["folded_through"]
     evicted, extracted = session["evicted_through"], session["extracted_through"]
     return Account(
@@ -127,9 +128,11 @@ async def account(admin_dsn: str, owner: Owner, schema: str = "kaos_memory") -> 
     )
 
 
-async def fetch(admin_dsn: str, query: str, *arguments: object) -> list[asyncpg.Record]:
-    """Ask as the superuser, whom row-level security does not bind."""
-    connection = await asyncpg.connect(admin_dsn)
+async def fetch(where: Where, query: str, *arguments: Any) -> Sequence[Any]:
+    """Ask past all that guards a storage; row-level security does not bind the superuser."""
+    if isinstance(where, Path):
+        return _fetch_locally(where, query, arguments)
+    connection = await asyncpg.connect(where)
     try:
         await connection.execute("SET search_path TO kaos_memory, public")
         return await connection.fetch(query, *arguments)
@@ -137,9 +140,25 @@ async def fetch(admin_dsn: str, query: str, *arguments: object) -> list[asyncpg.
         await connection.close()
 
 
-async def dump(admin_dsn: str, tables: Sequence[str] = TABLES) -> dict[str, list[str]]:
+async def dump(where: Where, tables: Sequence[str] = TABLES) -> dict[str, list[str]]:
     """Every row of every table, as text."""
-    return {
-        table: sorted(row[0] for row in await fetch(admin_dsn, f"SELECT t::text FROM {table} t"))
-        for table in tables
-    }
+    rows = {table: await fetch(where, f"SELECT * FROM {table}") for table in tables}
+    return {table: sorted(str(tuple(row)) for row in found) for table, found in rows.items()}
+
+
+_INTERVAL = re.compile(r"interval '(\d+) (second|minute|day)s?'")
+
+
+def _fetch_locally(path: Path, query: str, arguments: Sequence[Any]) -> Sequence[Any]:
+    """The same words for SQLite, where times are microseconds."""
+
+    def microseconds(found: re.Match[str]) -> str:
+        length = timedelta(**{f"{found[2]}s": int(found[1])})
+        return str(length // timedelta(microseconds=1))
+
+    with closing(sqlite3.connect(path, timeout=10)) as connection, connection:
+        connection.create_function("now", 0, now)
+        connection.row_factory = sqlite3.Row
+        return connection.execute(
+            _INTERVAL.sub(microseconds, re.sub(r"\$(\d)", r"?\1", query)), arguments
+        ).fetchall()

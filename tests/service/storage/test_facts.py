@@ -6,6 +6,7 @@ import random
 import asyncpg
 import pytest
 
+from kaos_memory.storage.local import facts as local
 from kaos_memory.storage.postgres import facts as sql
 from kaos_memory.storage.postgres.storage import PostgresStorage
 from kaos_memory.storage.protocol import InvalidCursor, WorkKind
@@ -48,7 +49,7 @@ def near(*, seed: int, text: str) -> NewFact:
 
 async def test_facts_come_nearest_first_with_their_similarity(storage: PostgresStorage):
     await remember(storage, ALICE, near(seed=1, text="one"), near(seed=2, text="two"))
-    found = await storage.nearest_facts(Owners("alice"), embedding(2), 10, None)
+    found = await storage.search(Owners("alice"), "", embedding(2), 10, None)
     assert [fact.text for fact in found] == ["two", "one"]
     assert found[0].score == pytest.approx(1.0, abs=1e-3)
     assert found[1].score is not None
@@ -57,7 +58,7 @@ async def test_facts_come_nearest_first_with_their_similarity(storage: PostgresS
 
 async def test_a_threshold_drops_what_is_less_similar(storage: PostgresStorage):
     await remember(storage, ALICE, near(seed=1, text="one"), near(seed=2, text="two"))
-    found = await storage.nearest_facts(Owners("alice"), embedding(2), 10, 0.9)
+    found = await storage.search(Owners("alice"), "", embedding(2), 10, 0.9)
     assert [fact.text for fact in found] == ["two"]
 
 
@@ -73,7 +74,7 @@ async def test_each_level_finds_what_it_covers_and_no_more(storage: PostgresStor
         await remember(storage, owner, near(seed=1, text=text))
 
     async def texts(owners: Owners) -> set[str]:
-        return {f.text for f in await storage.nearest_facts(owners, embedding(1), 100, None)}
+        return {f.text for f in await storage.search(owners, "", embedding(1), 100, None)}
 
     assert await texts(Owners("alice", ALICE.agent, "s-1")) == {"session"}
     assert await texts(Owners("alice", ALICE.agent)) == {"session", "agent"}
@@ -99,7 +100,8 @@ async def test_neighbours_are_of_the_same_conversation(storage: PostgresStorage)
 async def test_a_page_of_long_texts_ends_early_and_none_is_missed(
     storage: PostgresStorage, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(sql, "MAX_PAGE_BYTES", 1_000)
+    for module in (sql, local):
+        monkeypatch.setattr(module, "MAX_PAGE_BYTES", 1_000)
     texts = [f"{n} {'long ' * (60 * (n % 3))}" for n in range(12)] + ["x" * 5_000]
     await remember(storage, ALICE, *(new_fact(text, embedding(1)) for text in texts))
     seen: list[str] = []
@@ -122,7 +124,7 @@ async def test_identical_texts_of_several_sessions_count_once_in_a_recall(
             storage, Owner("alice", ALICE.agent, session), near(seed=1, text="likes tea")
         )
     await remember(storage, ALICE, near(seed=3, text="likes rain"))
-    found = await storage.nearest_facts(Owners("alice"), embedding(1), 2, None)
+    found = await storage.search(Owners("alice"), "", embedding(1), 2, None)
     assert [fact.text for fact in found] == ["likes tea", "likes rain"]
     newest = await storage.newest_facts(Owners("alice"), 10)
     assert [fact.text for fact in newest] == ["likes rain", "likes tea"]
@@ -154,6 +156,7 @@ async def test_a_cursor_of_somebody_elses_making_is_refused(storage: PostgresSto
         await storage.list_facts(Owners("alice"), 10, cursor)
 
 
+@pytest.mark.parametrize("backend", ["postgres"], indirect=True)
 async def test_search_is_exact_for_every_owner(crowded: PostgresStorage, admin_dsn: str):
     connection = await asyncpg.connect(admin_dsn)
     generator = random.Random(7)

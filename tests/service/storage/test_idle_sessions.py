@@ -2,12 +2,11 @@
 
 from datetime import UTC, datetime, timedelta
 
-from kaos_memory.storage.postgres.storage import PostgresStorage
-from kaos_memory.storage.protocol import WorkKind, WorkState
+from kaos_memory.storage.protocol import Storage, WorkKind, WorkState
 from kaos_memory.tiers.memory import NewTurn
 from kaos_memory.tiers.reach import Owners
 
-from ..conftest import StorageFactory
+from ..conftest import StorageFactory, Where
 from .driving import (
     ALICE,
     BOB,
@@ -23,31 +22,29 @@ from .driving import (
 HERS = Owners(ALICE.principal, ALICE.agent, ALICE.session)
 
 
-async def waiting(storage: PostgresStorage) -> int:
+async def waiting(storage: Storage) -> int:
     return len(await storage.work_items([WorkState.WAITING], 10))
 
 
-async def test_a_session_in_use_is_not_extracted(storage: PostgresStorage):
+async def test_a_session_in_use_is_not_extracted(storage: Storage):
     assert await storage.append(ALICE, turns("one", "two")) is False
     assert await storage.claim(LEASE) is None
     assert await waiting(storage) == 1
 
 
-async def test_an_idle_session_is_extracted_and_stays_in_its_window(
-    storage: PostgresStorage, admin_dsn: str
-):
+async def test_an_idle_session_is_extracted_and_stays_in_its_window(storage: Storage, where: Where):
     await storage.append(ALICE, turns("one", "two"))
-    await make_idle(admin_dsn)
+    await make_idle(where)
     await work_off(storage)
     assert len(await storage.newest_facts(HERS, 10)) == 2
-    found = await account(admin_dsn, ALICE)
+    found = await account(where, ALICE)
     assert found.window == found.extracted == [1, 2]
-    assert await fetch(admin_dsn, "SELECT 1 FROM work") == []
+    assert await fetch(where, "SELECT 1 FROM work") == []
 
 
-async def test_a_turn_before_the_work_began_puts_it_off(storage: PostgresStorage, admin_dsn: str):
+async def test_a_turn_before_the_work_began_puts_it_off(storage: Storage, where: Where):
     await storage.append(ALICE, turns("one"))
-    await fetch(admin_dsn, "UPDATE work SET run_after = now()")  # as if ten minutes had passed
+    await fetch(where, "UPDATE work SET run_after = now()")  # as if ten minutes had passed
     await storage.append(ALICE, turns("two"))
     lease = await storage.claim(LEASE)
     assert lease is not None
@@ -56,11 +53,9 @@ async def test_a_turn_before_the_work_began_puts_it_off(storage: PostgresStorage
     assert timedelta(minutes=9) < item.run_after - datetime.now(UTC) <= timedelta(minutes=10)
 
 
-async def test_no_turn_is_extracted_twice_when_the_session_goes_on(
-    storage: PostgresStorage, admin_dsn: str
-):
+async def test_no_turn_is_extracted_twice_when_the_session_goes_on(storage: Storage, where: Where):
     await storage.append(ALICE, turns("1", "2", "3"))
-    await make_idle(admin_dsn)
+    await make_idle(where)
     await work_off(storage)
     assert await storage.append(ALICE, turns("4", "5", "6")) is True  # over the mark
     lease = await storage.claim(LEASE)
@@ -72,28 +67,28 @@ async def test_no_turn_is_extracted_twice_when_the_session_goes_on(
         if batch is not None:
             await commit(storage, batch)
         lease = await storage.claim(LEASE)
-    (await account(admin_dsn, ALICE)).check()
+    (await account(where, ALICE)).check()
     assert await waiting(storage) == 1
 
 
-async def test_closing_makes_extraction_due_at_once(storage: PostgresStorage, admin_dsn: str):
+async def test_closing_makes_extraction_due_at_once(storage: Storage, where: Where):
     await storage.append(ALICE, turns("one"))
     await storage.append(BOB, turns("his"))
     assert await storage.close_sessions(HERS) is True
     await work_off(storage)
     assert await storage.close_sessions(HERS) is False
     assert [fact.principal for fact in await storage.newest_facts(Owners(), 10)] == ["alice"]
-    (await account(admin_dsn, ALICE)).check()
+    (await account(where, ALICE)).check()
 
 
-async def test_an_admin_closes_a_session_id_of_everybody(storage: PostgresStorage):
+async def test_an_admin_closes_a_session_id_of_everybody(storage: Storage):
     await storage.append(ALICE, turns("hers"))
     await storage.append(BOB, turns("his"))
     assert await storage.close_sessions(Owners(session=ALICE.session)) is True
     assert await work_off(storage) == 2
 
 
-async def test_what_is_a_fact_already_is_due_at_once(storage: PostgresStorage):
+async def test_what_is_a_fact_already_is_due_at_once(storage: Storage):
     assert await storage.append(ALICE, turns("tea", infer=False)) is True
     await work_off(storage)
     assert [fact.text for fact in await storage.newest_facts(HERS, 10)] == ["alice said tea"]
@@ -108,7 +103,7 @@ async def test_without_the_long_term_tier_nothing_waits(make_storage: StorageFac
     await storage.close()
 
 
-async def test_a_turn_keeps_the_date_when_it_was_said(storage: PostgresStorage):
+async def test_a_turn_keeps_the_date_when_it_was_said(storage: Storage):
     said = datetime(2023, 5, 8, 13, 56, tzinfo=UTC)
     await storage.append(ALICE, [NewTurn("user", "tea", 1, said_at=said)])
     [conversation] = await storage.conversations(HERS, 100)

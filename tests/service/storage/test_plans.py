@@ -4,12 +4,14 @@ The planner takes a sequential scan for small tables whatever there is, so scans
 switched off where an index must be able to serve: what it cannot serve still shows them.
 """
 
+import re
 from datetime import timedelta
 from uuid import uuid4
 
 import pytest
 
-from kaos_memory.storage.postgres import conversations, erasures, facts, work
+from kaos_memory.settings import LongTerm
+from kaos_memory.storage.postgres import conversations, erasures, facts, search, work
 from kaos_memory.storage.postgres.database import Role, where
 from kaos_memory.storage.postgres.storage import PostgresStorage
 from kaos_memory.tiers.reach import Owners
@@ -18,7 +20,13 @@ from .driving import embedding
 
 ONE = Owners("user-7", "agent", "session")
 OF_AGENT = Owners("user-7", "agent-1")
+OF_USER = Owners("user-7")
 QUESTION = embedding(1)
+
+
+@pytest.fixture
+def backend() -> str:
+    return "postgres"
 
 
 async def plan(
@@ -41,6 +49,34 @@ async def test_search_compares_the_owners_rows_of_one_partition(crowded: Postgre
     bounds = [line for line in found.splitlines() if "Index Cond" in line]
     assert all("principal = 'user-7'" in bound for bound in bounds), found
     assert any("agent = 'agent-1'" in bound for bound in bounds), found
+
+
+async def test_comparing_all_facts_reads_those_of_one_owner_in_one_partition(
+    crowded: PostgresStorage,
+):
+    query, arguments = search.bound(search._COMPARE_ALL, OF_AGENT, QUESTION)
+    found = await plan(crowded, Role.REQUEST, OF_AGENT, query, 1_000, *arguments)
+    assert "Seq Scan" not in found, found
+    assert "Append" not in found, found
+    bounds = [line for line in found.splitlines() if "Index Cond" in line]
+    assert len(bounds) == 2, found  # to count them, and to read them
+    assert all("principal = 'user-7'" in bound for bound in bounds), found
+    assert all("agent = 'agent-1'" in bound for bound in bounds), found
+
+
+async def test_above_the_limit_only_as_many_as_are_compared_are_read(crowded: PostgresStorage):
+    crowded._long_term = LongTerm(exact_search_limit=200)
+    await crowded.index_large_owners()
+    query, arguments = search.bound(search._COMPARE_PART, OF_USER, QUESTION)
+    found = await plan(crowded, Role.REQUEST, OF_USER, query, 40, *arguments)
+    scans = re.findall(r"Scan(?: Backward)? using (\S+) on (\S+)", found)
+    assert "_embedding" in scans[0][0], found
+    assert "principal_created_at_id" in scans[1][0], found
+    assert "pkey" in scans[2][0], found
+    assert len(scans) == found.count("Scan using") + found.count("Backward using") == 3, found
+    assert len({partition for _, partition in scans}) == 1, found
+    assert "Sort" not in found, found
+    assert "Seq Scan" not in found, found
 
 
 async def test_pages_come_in_the_order_of_their_index(crowded: PostgresStorage):

@@ -12,6 +12,7 @@ import pytest
 
 from kaos_dev.embedded_postgres import EmbeddedPostgres
 from kaos_dev.service_process import free_port
+from kaos_memory.storage.postgres.storage import PostgresStorage
 from kaos_memory.tiers.memory import Owner
 from kaos_memory.tiers.reach import Owners
 
@@ -21,6 +22,11 @@ from .driving import turns, work_off
 PGBOUNCER = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
 pytestmark = pytest.mark.skipif(PGBOUNCER is None, reason="pgbouncer is not installed")
+
+
+@pytest.fixture
+def backend() -> str:
+    return "postgres"
 
 
 @pytest.fixture
@@ -67,6 +73,7 @@ async def test_a_store_behind_a_pooler_keeps_all_its_promises(
     make_storage: StorageFactory, pooled_dsn: str
 ):
     storage = make_storage(to=pooled_dsn)
+    assert isinstance(storage, PostgresStorage)
     await storage.open()
     assert storage._db.schema.pooled
     owners = [Owner(f"user-{n}", "kaos://agent/ns/helper", "s-1") for n in range(8)]
@@ -89,6 +96,7 @@ async def test_without_a_pooler_statements_are_prepared_once(
     make_storage: StorageFactory, dsn: str
 ):
     storage = make_storage(to=dsn)
+    assert isinstance(storage, PostgresStorage)
     await storage.open()
     assert not storage._db.schema.pooled
     await storage.close()

@@ -24,6 +24,11 @@ from .driving import (
 )
 
 
+@pytest.fixture
+def backend() -> str:
+    return "postgres"
+
+
 def test_the_head_that_skips_alembic_is_alembics_head():
     config = Config()
     folder = schema.Path(schema.__file__).parent / "migrations"
@@ -131,7 +136,7 @@ async def test_the_largest_vectors_fit(make_storage: StorageFactory, empty_dsn: 
     assert batch is not None
     vector = [0.001 * (n % 97) for n in range(4_000)]
     await storage.commit_extraction(batch, [new_fact("long " * 300, vector)])
-    [fact] = await storage.nearest_facts(Owners("alice"), vector, 1, None)
+    [fact] = await storage.search(Owners("alice"), "", vector, 1, None)
     assert fact.score == pytest.approx(1.0, abs=1e-3)
     await storage.close()
 
@@ -231,7 +236,7 @@ async def test_pgvector_in_a_schema_of_its_own_is_opened_to_the_roles(
     )
     storage = make_storage(to=postgres.dsn("apart", OWNER))
     await storage.open()
-    assert await storage.nearest_facts(Owners("alice"), [1.0] * 8, 5, None) == []
+    assert await storage.search(Owners("alice"), "", [1.0] * 8, 5, None) == []
     await storage.close()
     postgres.execute(f"REVOKE USAGE ON SCHEMA extensions FROM {OWNER} CASCADE", database="apart")
     with pytest.raises(StorageMisconfigured, match="GRANT USAGE ON SCHEMA"):

@@ -15,6 +15,11 @@ TENANT_TABLES = ("sessions", "turns", "digests", "facts", "work")
 
 
 @pytest.fixture
+def backend() -> str:
+    return "postgres"
+
+
+@pytest.fixture
 async def filled(storage: PostgresStorage) -> PostgresStorage:
     """Alice, Bob and an agent alone, each with rows in every table."""
     owners = (ALICE, BOB, Owner(NO_PRINCIPAL, "kaos://agent/ns/other", "s-1"))

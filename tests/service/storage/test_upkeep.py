@@ -5,17 +5,17 @@ from datetime import timedelta
 import pytest
 
 from kaos_memory.settings import Retention
-from kaos_memory.storage.postgres.storage import PostgresStorage
-from kaos_memory.storage.protocol import LeaseLost, WorkKind, WorkState
+from kaos_memory.storage.protocol import LeaseLost, Storage, WorkKind, WorkState
 from kaos_memory.tiers.memory import Owner
 from kaos_memory.tiers.reach import Owners
 
+from ..conftest import Where
 from .driving import ALICE, LEASE, account, fetch, turns, work_off
 
 OVERFLOW = [str(n) for n in range(1, 7)]
 
 
-async def test_claimants_take_turns_however_much_one_has(storage: PostgresStorage):
+async def test_claimants_take_turns_however_much_one_has(storage: Storage):
     for session in range(20):
         await storage.append(
             Owner("a-busy", "kaos://agent/ns/helper", f"{session}"), turns(*OVERFLOW)
@@ -27,7 +27,7 @@ async def test_claimants_take_turns_however_much_one_has(storage: PostgresStorag
     assert [(await storage.claim(LEASE)).principal for _ in range(2)] == ["a-busy"] * 2  # pyright: ignore[reportOptionalMemberAccess]
 
 
-async def test_agents_that_act_for_nobody_take_turns_too(storage: PostgresStorage):
+async def test_agents_that_act_for_nobody_take_turns_too(storage: Storage):
     for agent, sessions in (("kaos://agent/ns/a", 5), ("kaos://agent/ns/b", 1)):
         for session in range(sessions):
             await storage.append(Owner("", agent, f"{session}"), turns(*OVERFLOW))
@@ -35,7 +35,7 @@ async def test_agents_that_act_for_nobody_take_turns_too(storage: PostgresStorag
     assert served == ["a", "b"]
 
 
-async def test_only_the_kinds_that_are_asked_for_are_claimed(storage: PostgresStorage):
+async def test_only_the_kinds_that_are_asked_for_are_claimed(storage: Storage):
     await storage.append(ALICE, turns(*OVERFLOW))
     lease = await storage.claim(LEASE, [WorkKind.FOLD])
     assert lease is not None
@@ -43,26 +43,26 @@ async def test_only_the_kinds_that_are_asked_for_are_claimed(storage: PostgresSt
     assert await storage.claim(LEASE, [WorkKind.FOLD]) is None
 
 
-async def test_a_renewed_lease_is_not_taken_over(storage: PostgresStorage, admin_dsn: str):
+async def test_a_renewed_lease_is_not_taken_over(storage: Storage, where: Where):
     await storage.append(ALICE, turns(*OVERFLOW))
     lease = await storage.claim(timedelta(0), [WorkKind.FOLD])
     assert lease is not None
     await storage.renew(lease, LEASE)
     assert await storage.claim(LEASE, [WorkKind.FOLD]) is None
-    await fetch(admin_dsn, "UPDATE work SET run_after = now()")
+    await fetch(where, "UPDATE work SET run_after = now()")
     assert await storage.claim(LEASE, [WorkKind.FOLD]) is not None
     with pytest.raises(LeaseLost):
         await storage.renew(lease, LEASE)
 
 
-async def dead(storage: PostgresStorage, kind: WorkKind) -> int:
+async def dead(storage: Storage, kind: WorkKind) -> int:
     lease = await storage.claim(LEASE, [kind])
     assert lease is not None
     await storage.fail(lease, "prose", None)
     return lease.session_ref
 
 
-async def test_dead_work_is_listed_with_its_reason_and_revived(storage: PostgresStorage):
+async def test_dead_work_is_listed_with_its_reason_and_revived(storage: Storage):
     await storage.append(ALICE, turns(*OVERFLOW))
     ref = await dead(storage, WorkKind.EXTRACT)
     [item] = await storage.work_items([WorkState.DEAD], 10)
@@ -76,33 +76,31 @@ async def test_dead_work_is_listed_with_its_reason_and_revived(storage: Postgres
 
 
 @pytest.mark.parametrize("kind", WorkKind)
-async def test_dropped_work_passes_over_its_turns(
-    storage: PostgresStorage, admin_dsn: str, kind: WorkKind
-):
+async def test_dropped_work_passes_over_its_turns(storage: Storage, where: Where, kind: WorkKind):
     await storage.append(ALICE, turns(*OVERFLOW))
     ref = await dead(storage, kind)
     assert await storage.drop_work(ref, kind) is True
     assert await storage.drop_work(ref, kind) is False
     await work_off(storage)
-    found = await account(admin_dsn, ALICE)
+    found = await account(where, ALICE)
     assert found.rows == [5, 6]
     found.check()
 
 
-async def test_work_that_is_not_dead_cannot_be_dropped(storage: PostgresStorage, admin_dsn: str):
+async def test_work_that_is_not_dead_cannot_be_dropped(storage: Storage, where: Where):
     await storage.append(ALICE, turns(*OVERFLOW))
-    [row] = await fetch(admin_dsn, "SELECT id FROM sessions")
+    [row] = await fetch(where, "SELECT id FROM sessions")
     assert await storage.drop_work(row["id"], WorkKind.EXTRACT) is False
     assert await storage.drop_work(row["id"] + 1, WorkKind.EXTRACT) is False
-    (await account(admin_dsn, ALICE)).check()
+    (await account(where, ALICE)).check()
 
 
-async def test_work_is_counted_by_kind_and_state(storage: PostgresStorage, admin_dsn: str):
+async def test_work_is_counted_by_kind_and_state(storage: Storage, where: Where):
     await storage.append(ALICE, turns(*OVERFLOW))
     await dead(storage, WorkKind.FOLD)
     await storage.append(Owner("bob", ALICE.agent, "s"), turns("one"))
     await fetch(
-        admin_dsn,
+        where,
         "UPDATE work SET run_after = now() - interval '1 minute' "
         "WHERE kind = 'extract' AND NOT waiting",
     )
@@ -114,30 +112,32 @@ async def test_work_is_counted_by_kind_and_state(storage: PostgresStorage, admin
     assert 60 <= oldest < 70
 
 
-async def test_tokens_add_up_over_the_day(storage: PostgresStorage, admin_dsn: str):
+async def test_tokens_add_up_over_the_day(storage: Storage, where: Where):
     assert await storage.spend(30) == 30
     assert await storage.spend(12) == 42
-    await fetch(admin_dsn, "UPDATE token_usage SET day = day - 1")
+    await fetch(where, "UPDATE token_usage SET day = day - 1")
     assert await storage.spend(0) == 0
 
 
-async def test_records_over_age_are_deleted_and_counted(storage: PostgresStorage, admin_dsn: str):
+async def test_records_over_age_are_deleted_and_counted(storage: Storage, where: Where):
     for _ in range(3):
         await storage.append(ALICE, turns(*OVERFLOW))
         await work_off(storage)
     await fetch(
-        admin_dsn, "UPDATE facts SET updated_at = now() - interval '8 days' WHERE text LIKE '%1'"
+        where, "UPDATE facts SET updated_at = now() - interval '8 days' WHERE text LIKE '%1'"
     )
-    await fetch(admin_dsn, "UPDATE digests SET created_at = now() - interval '8 days'")
+    await fetch(where, "UPDATE digests SET created_at = now() - interval '8 days'")
     await fetch(
-        admin_dsn, "INSERT INTO idempotency VALUES ('k', 'b', false, now() - interval '2 days')"
+        where,
+        "INSERT INTO idempotency VALUES ($1, $2, false, now() - interval '2 days')",
+        *(b"key", b"body"),
     )
     await fetch(
-        admin_dsn,
+        where,
         "INSERT INTO erasures (level, sessions, turns, digests, facts, residue, erased_at) "
         "VALUES ('store', 0, 0, 0, 0, 0, now() - interval '8 days')",
     )
-    [(digests,)] = await fetch(admin_dsn, "SELECT count(*) FROM digests")
+    [(digests,)] = await fetch(where, "SELECT count(*) FROM digests")
     kept = await storage.retain(Retention(), 100)
     assert kept == {"idempotency_keys": 1}
     week = Retention(facts_days=7, digests_days=7, receipts_days=7)
@@ -147,5 +147,5 @@ async def test_records_over_age_are_deleted_and_counted(storage: PostgresStorage
     assert await storage.retain(week, 100) == {
         "facts": 0, "digests": digests - 2, "receipts": 0, "idempotency_keys": 0
     }  # fmt: skip
-    [(left,)] = await fetch(admin_dsn, "SELECT max(version) = min(version) FROM digests")
-    assert left is True
+    [(left,)] = await fetch(where, "SELECT max(version) = min(version) FROM digests")
+    assert left

@@ -1,0 +1,201 @@
+"""The long-term tier in SQLite: adding facts, and reading lists of them."""
+
+import base64
+import binascii
+import json
+from collections.abc import Sequence
+from uuid import UUID, uuid4
+
+from kaos_memory.contract import MAX_PAGE_BYTES
+from kaos_memory.engine.protocols import Neighbour
+from kaos_memory.storage.local import vectors
+from kaos_memory.storage.local.database import (
+    Connection,
+    OnDatabase,
+    Row,
+    micros,
+    moment,
+    now,
+    one,
+    where,
+)
+from kaos_memory.storage.protocol import InvalidCursor
+from kaos_memory.tiers import lexical
+from kaos_memory.tiers.memory import Fact, NewFact, Owner
+from kaos_memory.tiers.reach import Owners
+
+_FACT = (
+    "f.number, f.id, f.principal, f.agent, f.session, f.text, f.hash, f.created_at, f.updated_at"
+)
+_ADD = """
+    INSERT INTO facts (id, principal, agent, session, hash, first_position, last_position, model,
+        prompt_hash, created_at, updated_at, speaker, said_at, words, cues, text, terms)
+    VALUES (:id, :principal, :agent, :session, :hash, :first, :last, :model, :prompt_hash, :now,
+        :now, :speaker, :said_at, :words, :cues, :text, :terms)
+    ON CONFLICT (principal, agent, session, hash) DO NOTHING
+    RETURNING number
+"""
+_SAID_AGAIN = """
+    UPDATE facts SET updated_at = :now
+    WHERE principal = :principal AND agent = :agent AND session = :session AND hash = :hash
+"""
+_ADD_VECTOR = "INSERT INTO vectors (number, embedding) VALUES (:number, :embedding)"
+_NEIGHBOURS = """
+    SELECT f.id, f.text, f.hash, v.embedding FROM facts f JOIN vectors v ON v.number = f.number
+    WHERE {condition} ORDER BY f.number
+"""
+_FACTS = f"""
+    SELECT {_FACT} FROM facts f
+    WHERE {{condition}} AND f.number IN (SELECT value FROM json_each(:numbers))
+"""
+# The last of several facts with the same text stands for them all.
+_NEWEST = f"""
+    SELECT {_FACT} FROM facts f JOIN (
+        SELECT max(number) AS number FROM facts f WHERE {{condition}} GROUP BY hash
+    ) latest ON latest.number = f.number
+    WHERE {{condition}} ORDER BY f.number DESC LIMIT :most
+"""
+_PAGE = f"SELECT {_FACT} FROM facts f WHERE {{condition}} AND f.number > :after ORDER BY f.number"
+_MAX_NUMBER = 2**63 - 1
+
+
+def add(
+    connection: Connection, owner: Owner, provenance: tuple[str, str], facts: Sequence[NewFact]
+) -> None:
+    """Store an extraction's facts; those that are known were only said again.
+
+    Raises:
+        ModelError: their embeddings have other dimensions than those of the store's facts.
+    """
+    time = now()
+    model, prompt_hash = provenance
+    for fact in {fact.hash: fact for fact in facts}.values():
+        vectors.learn_dims(connection, fact.embedding)
+        named = {
+            "id": uuid4().bytes,
+            "principal": owner.principal,
+            "agent": owner.agent,
+            "session": owner.session,
+            "hash": fact.hash,
+            "first": fact.first_position,
+            "last": fact.last_position,
+            "model": model,
+            "prompt_hash": prompt_hash,
+            "now": time,
+            "speaker": fact.speaker,
+            "said_at": micros(fact.said_at),
+            "words": lexical.words(fact.text),
+            "cues": int(lexical.cues(fact.text)),
+            "text": fact.text,
+            "terms": lexical.terms(fact.text),
+        }
+        added = one(connection, _ADD, named)
+        if added is None:
+            connection.execute(_SAID_AGAIN, named)
+        else:
+            embedding = vectors.encode(fact.embedding)
+            connection.execute(_ADD_VECTOR, {"number": added["number"], "embedding": embedding})
+
+
+class Facts(OnDatabase):
+    """Reading facts."""
+
+    async def newest_facts(self, owners: Owners, most: int) -> list[Fact]:
+        """The latest facts, newest first; identical texts count once."""
+        condition, named = where(owners, "f")
+        query = _NEWEST.replace("{condition}", condition)
+
+        def look(connection: Connection) -> list[Fact]:
+            rows = connection.execute(query, {**named, "most": most}).fetchall()
+            return [_fact(row) for row in rows]
+
+        return await self._db.read(look)
+
+    async def list_facts(
+        self, owners: Owners, most: int, cursor: str | None
+    ) -> tuple[list[Fact], str | None]:
+        """A page of all facts in the order they were made, and the next page's cursor."""
+        after = 0 if cursor is None else _parse(cursor)
+        return await self._db.read(lambda connection: _page(connection, owners, most, after))
+
+    async def neighbours(
+        self, owner: Owner, embedding: Sequence[float], most: int
+    ) -> list[Neighbour]:
+        """The facts of an owner's session nearest to an embedding."""
+        of_session = Owners(owner.principal, owner.agent, owner.session)
+
+        def look(connection: Connection) -> list[Neighbour]:
+            vectors.check_dims(connection, embedding)
+            condition, named = where(of_session, "f")
+            rows = connection.execute(_NEIGHBOURS.replace("{condition}", condition), named)
+            found = rows.fetchall()
+            scores = vectors.cosines([row["embedding"] for row in found], embedding)
+            return [
+                Neighbour(
+                    id=str(UUID(bytes=found[at]["id"])),
+                    text=found[at]["text"],
+                    hash=found[at]["hash"],
+                    score=float(scores[at]),
+                )
+                for at in (-scores).argsort(kind="stable")[:most]
+            ]
+
+        return await self._db.read(look)
+
+
+def in_order(
+    connection: Connection, owners: Owners, places: Sequence[tuple[int, float | None]]
+) -> list[Fact]:
+    """The owners' facts with these numbers, each with its score."""
+    condition, named = where(owners, "f")
+    rows = connection.execute(
+        _FACTS.replace("{condition}", condition),
+        {**named, "numbers": json.dumps([number for number, _ in places])},
+    ).fetchall()
+    by_number = {row["number"]: row for row in rows}
+    return [_fact(by_number[number], score) for number, score in places]
+
+
+def _page(
+    connection: Connection, owners: Owners, most: int, after: int
+) -> tuple[list[Fact], str | None]:
+    """It ends early where its texts grow over a bound; its first fact is always on it."""
+    condition, named = where(owners, "f")
+    page: list[Row] = []
+    size = 0
+    query = _PAGE.replace("{condition}", condition)
+    for row in connection.execute(query, {**named, "after": after}):
+        if len(page) == most or size >= MAX_PAGE_BYTES:
+            return [_fact(each) for each in page], _cursor(page[-1]["number"])
+        page.append(row)
+        size += len(row["text"].encode())
+    return [_fact(each) for each in page], None
+
+
+def _fact(row: Row, score: float | None = None) -> Fact:
+    return Fact(
+        id=UUID(bytes=row["id"]),
+        principal=row["principal"],
+        agent=row["agent"],
+        session=row["session"],
+        text=row["text"],
+        hash=row["hash"],
+        created_at=moment(row["created_at"]),
+        updated_at=moment(row["updated_at"]),
+        score=score,
+    )
+
+
+def _cursor(number: int) -> str:
+    return base64.urlsafe_b64encode(f"{number}".encode()).decode()
+
+
+def _parse(cursor: str) -> int:
+    try:
+        decoded = base64.urlsafe_b64decode(cursor.encode()).decode("ascii")
+        number = int(decoded) if decoded.isdecimal() and len(decoded) < 20 else -1
+    except (ValueError, binascii.Error):
+        raise InvalidCursor from None
+    if not 0 < number <= _MAX_NUMBER:
+        raise InvalidCursor
+    return number

@@ -1,0 +1,200 @@
+"""Hybrid search over an owner's facts.
+
+Up to a limit all facts of an owner are compared, so that recall is 1.0 by construction. Above it
+these are: the nearest, several times as many as are asked for; the newest, so that what was just
+said is found by its words too; and a sample, which also stands for all of them in means and
+frequencies. The nearest come from the index, and while it is being made from all of the owner's
+vectors. Where the query could not be embedded the newest are compared, as many as the limit.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from kaos_memory.settings import LongTerm
+from kaos_memory.storage.local import vectors
+from kaos_memory.storage.local.database import Connection, OnDatabase, Row, value, where
+from kaos_memory.storage.local.facts import in_order
+from kaos_memory.storage.local.index import FactIndex
+from kaos_memory.tiers.memory import Fact
+from kaos_memory.tiers.ranking import Candidates, rank
+from kaos_memory.tiers.reach import Owners
+
+_NEAREST_PER_RESULT: Final = 4
+_LEAST_NEAREST: Final = 400
+_NEWEST: Final = 500
+_SAMPLE: Final = 500
+_DAY: Final = 86_400_000_000
+
+_OWNED: Final = """
+    SELECT count(*) FROM (SELECT 1 FROM facts f WHERE {condition} LIMIT :limit + 1)
+"""
+_COUNTS: Final = """
+    SELECT (SELECT count(*) FROM facts f WHERE {condition}), (SELECT count(*) FROM vectors)
+"""
+_COLUMNS: Final = """
+    SELECT f.number, f.id, f.hash, f.principal, f.agent, f.session, f.first_position,
+        f.last_position, f.speaker, f.said_at, f.words, f.cues, f.terms, v.embedding
+    FROM facts f JOIN vectors v ON v.number = f.number
+    WHERE {condition} ORDER BY f.number
+"""
+_AMONG: Final = "f.number IN (SELECT value FROM json_each(:numbers))"
+_NEWEST_OF: Final = """
+    SELECT f.number FROM facts f WHERE {condition} ORDER BY f.number DESC LIMIT :most
+"""
+# Numbers come in the order of time, which this scatters.
+_SAMPLE_OF: Final = """
+    SELECT f.number FROM facts f WHERE {condition}
+    ORDER BY f.number * 2654435761 & 4294967295 LIMIT :most
+"""
+
+
+class Search(OnDatabase):
+    """Finding the facts that answer a query."""
+
+    _long_term: LongTerm
+    _index: FactIndex
+
+    async def search(
+        self,
+        owners: Owners,
+        query: str,
+        embedding: Sequence[float] | None,
+        most: int,
+        threshold: float | None,
+    ) -> list[Fact]:
+        """The facts that answer a query best, best first; identical texts count once.
+
+        Without an embedding words alone decide, and there is no threshold.
+
+        Raises:
+            ModelError: the embedding has other dimensions than those of the store's facts.
+        """
+        weights, limit = self._long_term.ranking, self._long_term.exact_search_limit
+        nearest: Sequence[int] | None = None
+        if embedding is not None and not await self._db.read(lambda c: _few(c, owners, limit)):
+            wanted = max(_LEAST_NEAREST, _NEAREST_PER_RESULT * most)
+            nearest = await self._nearest(owners, embedding, wanted)
+
+        def look(connection: Connection) -> list[Fact]:
+            sample: Sequence[int] | None = None
+            among = nearest
+            if nearest is not None:
+                sample = _numbers(connection, _SAMPLE_OF, owners, _SAMPLE)
+                newest = _numbers(connection, _NEWEST_OF, owners, _NEWEST)
+                among = list({*nearest, *newest, *sample})
+            elif not _few(connection, owners, limit):
+                among = _numbers(connection, _NEWEST_OF, owners, limit)
+            rows = _rows(connection, _COLUMNS, owners, among)
+            if not rows:
+                return []
+            candidates = _candidates(rows, _cosines(connection, rows, embedding), sample)
+            ranked = rank(candidates, query, weights, most, threshold)
+            cosines = candidates.cosines
+            return in_order(
+                connection,
+                owners,
+                [
+                    (
+                        rows[at.index]["number"],
+                        None if cosines is None else float(cosines[at.index]),
+                    )
+                    for at in ranked
+                ],
+            )
+
+        return await self._db.read(look)
+
+    async def _nearest(
+        self, owners: Owners, embedding: Sequence[float], wanted: int
+    ) -> Sequence[int]:
+        """The numbers of about as many nearest facts.
+
+        The index knows no owners: of what it finds, the owners' share is theirs. So it is asked
+        for twice as many as should do, and again for more until that is enough.
+        """
+        owned, total = await self._db.read(lambda c: _counts(c, owners))
+        asked = 2 * wanted * total // max(1, owned)
+        # Finding more than the owners have would take longer than to compare all of theirs.
+        while asked < owned:
+            found = await self._index.nearest(embedding, asked)
+            if found is None:
+                break
+            theirs = await self._db.read(lambda c, found=found: _only_of(c, owners, found))
+            if len(theirs) >= wanted:
+                return theirs
+            asked *= 2
+        return await self._db.read(lambda c: vectors.nearest(c, owners, embedding, wanted))
+
+
+def _few(connection: Connection, owners: Owners, limit: int) -> bool:
+    condition, named = where(owners, "f")
+    query = _OWNED.replace("{condition}", condition)
+    return value(connection, query, {**named, "limit": limit}) <= limit
+
+
+def _counts(connection: Connection, owners: Owners) -> tuple[int, int]:
+    condition, named = where(owners, "f")
+    return tuple(connection.execute(_COUNTS.replace("{condition}", condition), named).fetchone())
+
+
+def _numbers(connection: Connection, query: str, owners: Owners, most: int) -> list[int]:
+    condition, named = where(owners, "f")
+    rows = connection.execute(query.replace("{condition}", condition), {**named, "most": most})
+    return [number for (number,) in rows]
+
+
+def _only_of(connection: Connection, owners: Owners, numbers: Sequence[int]) -> list[int]:
+    query = "SELECT f.number FROM facts f WHERE {condition}"
+    return [row["number"] for row in _rows(connection, query, owners, numbers)]
+
+
+def _rows(
+    connection: Connection, query: str, owners: Owners, among: Sequence[int] | None
+) -> list[Row]:
+    condition, named = where(owners, "f")
+    values: dict[str, Any] = named
+    if among is not None:
+        condition, values = f"{condition} AND {_AMONG}", {**named, "numbers": json.dumps(among)}
+    return connection.execute(query.replace("{condition}", condition), values).fetchall()
+
+
+def _cosines(
+    connection: Connection, rows: Sequence[Row], embedding: Sequence[float] | None
+) -> vectors.Floats | None:
+    if embedding is None:
+        return None
+    vectors.check_dims(connection, embedding)
+    return vectors.cosines([row["embedding"] for row in rows], embedding)
+
+
+def _candidates(
+    rows: Sequence[Row], cosines: vectors.Floats | None, sample: Sequence[int] | None
+) -> Candidates:
+    (numbers, ids, hashes, principals, agents, sessions, first, last, speakers, said, words, cues,
+     terms, _) = zip(*rows, strict=True)  # fmt: skip
+    conversations: dict[tuple[str, str, str], int] = {}
+    names: dict[str, int] = {}
+    return Candidates(
+        ids=np.frombuffer(b"".join(ids), "V16"),
+        texts=np.frombuffer(bytes.fromhex("".join(hashes)), ">i8")[::2].astype(np.int64),
+        conversations=np.array(
+            [
+                conversations.setdefault(whose, len(conversations))
+                for whose in zip(principals, agents, sessions, strict=True)
+            ]
+        ),
+        positions=np.where(np.array(first) == np.array(last), first, 0),
+        lengths=np.array([len(each) // 4 for each in terms]),
+        terms=np.frombuffer(b"".join(terms), "<i4"),
+        words=np.array(words),
+        cues=np.array(cues),
+        speakers=np.array([names.setdefault(name, len(names)) for name in speakers]),
+        names=list(names),
+        days=np.array(said) // _DAY,
+        made=np.array(numbers),
+        cosines=cosines,
+        sample=None if sample is None else np.isin(numbers, sample),
+    )
