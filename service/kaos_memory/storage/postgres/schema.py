@@ -235,7 +235,7 @@ async def _migrate(
             request_role=f'"{roles[0]}"',
             worker_role=f'"{roles[1]}"',
         )
-        command.upgrade(config, "head")
+        command.upgrade(config, HEAD)
 
     engine = create_async_engine(
         "postgresql+asyncpg://", async_creator=lambda: connect(dsn), poolclass=NullPool

@@ -4,13 +4,21 @@ Everything is added with a default, so that a service of the version before can 
 """
 
 from alembic import context, op
+from sqlalchemy import text
+
+from kaos_memory.tiers import lexical
 
 revision = "0002"
 down_revision = "0001"
 branch_labels = None
 depends_on = None
 
-_TENANT_TABLES = ("sessions", "turns", "work")
+_WORDS = text("""
+    UPDATE facts SET terms = :terms, words = :words, cues = :cues, said_at = created_at
+    WHERE principal = :principal AND id = :id
+""")
+
+_TENANT_TABLES = ("sessions", "turns", "work", "facts")
 
 
 def upgrade() -> None:
@@ -23,9 +31,9 @@ def upgrade() -> None:
         op.execute(f"ALTER TABLE {table} NO FORCE ROW LEVEL SECURITY")
     _conversations()
     _work()
+    _facts()
     for table in _TENANT_TABLES:
         op.execute(f"ALTER TABLE {table} FORCE ROW LEVEL SECURITY")
-    _facts()
     _records()
     _grants(request, worker)
 
@@ -65,6 +73,19 @@ def _facts() -> None:
             ADD COLUMN words integer NOT NULL DEFAULT 0,
             ADD COLUMN cues smallint NOT NULL DEFAULT 0
     """)
+    connection = op.get_bind()
+    facts = connection.execute(text("SELECT principal, id, text FROM facts")).all()
+    for principal, identity, said in facts:
+        connection.execute(
+            _WORDS,
+            {
+                "principal": principal,
+                "id": identity,
+                "terms": lexical.terms(said),
+                "words": lexical.words(said),
+                "cues": int(lexical.cues(said)),
+            },
+        )
     # Retention goes by age, whoever the owner is.
     op.execute("CREATE INDEX facts_age ON facts (updated_at)")
 
