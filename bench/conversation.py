@@ -46,20 +46,6 @@ def turns(seed: str) -> Iterator[Turn]:
             yield role, _said(source)
 
 
-def questions(count: int) -> list[str]:
-    """Questions, all different. No fact holds all words of one."""
-    source = random.Random("questions")  # noqa: S311
-    return [f"Question {n}: {_filled(source, source.choice(_QUESTIONS))}" for n in range(count)]
-
-
-def facts(count: int, owner: str) -> list[str]:
-    """Facts of one owner, all different."""
-    source = random.Random(owner)  # noqa: S311
-    return [
-        f"User said that {_filled(source, source.choice(_EVENTS))} (note {n})" for n in range(count)
-    ]
-
-
 def _said(source: random.Random) -> str:
     events = [_filled(source, event) for event in source.sample(_EVENTS, 2)]
     return (

@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+
+from bench.rounds import Row
 
 _COLOURS = {"ours": "#2563eb", "floor": "#9ca3af"}
 _OTHERS = ("#f59e0b", "#10b981")
-_WIDTH, _LEFT, _BAR, _GAP = 760, 250, 16, 14
-_LONGEST = _WIDTH - _LEFT - 130
+_WIDTH, _LEFT, _BAR, _GAP = 820, 260, 16, 14
+_LONGEST = _WIDTH - _LEFT - 190
 
 
 @dataclass(frozen=True)
@@ -20,15 +21,13 @@ class Bar:
     text: str
 
 
-def bars(rows: Sequence[Mapping[str, Any]], title: str) -> str:
-    """Median latency of each row, grouped by measure and clients; each group to its own scale."""
+def bars(rows: Sequence[Row], title: str) -> str:
+    """Median latency of each row, or its megabytes; each group to its own scale."""
     groups: dict[str, list[Bar]] = {}
     for row in rows:
         if row["subject"] != "floor":
-            label = f"{row['measure']}, {row['clients']} client{'s' if row['clients'] > 1 else ''}"
-            label += f", {row['facts']:,} facts" if row["facts"] else ""
-            figures = f"{row['p50_ms']:.2f} ms · {row['rps']:.0f}/s"
-            groups.setdefault(label, []).append(Bar(row["subject"], row["p50_ms"], figures))
+            bar = Bar(str(row["subject"]), _size(row), _figures(row))
+            groups.setdefault(_label(row), []).append(bar)
     return drawing(groups, title)
 
 
@@ -80,3 +79,34 @@ def _text(x: float, y: float, text: str, *, anchor: str = "start", size: int = 1
         f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}" font-size="{size}">'
         f"{escape(text)}</text>"
     )
+
+
+def _label(row: Row) -> str:
+    clients, facts, crowd = row["clients"], row["facts"], row["window_rows"]
+    return ", ".join(
+        [
+            str(row["measure"]),
+            *([f"{clients} client{'s' if clients != 1 else ''}"] if clients else []),
+            *([f"{facts:,} facts"] if facts else []),
+            *([f"{crowd:,} window rows"] if crowd else []),
+        ]
+    )
+
+
+def _size(row: Row) -> float:
+    size = row["p50_ms"] if row["value"] is None else row["value"]
+    assert isinstance(size, int | float)
+    return size
+
+
+def _figures(row: Row) -> str:
+    if row["value"] is not None:
+        return f"{row['value']:.0f} MB"
+    figures = [f"{row['p50_ms']:,.2f} ms"]
+    if row["rps"] is not None:
+        figures.append(f"{row['rps']:,.0f}/s")
+    if row["recall_at_10"] is not None:
+        figures.append(f"recall@10 {row['recall_at_10']:.2f}")
+    if row["facts_left"]:
+        figures.append(f"{row['facts_left']:,} facts left")
+    return " · ".join(figures)

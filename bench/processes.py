@@ -1,22 +1,88 @@
-"""The other processes of a run: the model server, and a service that does nothing."""
+"""The processes of a run besides the load: starting them, waiting for them, ending them."""
 
+import http.client
 import json
 import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import httpx
+import psutil
 
 from bench.load import Address
 from kaos_dev.service_process import free_port
 
 _READY_SECONDS = 60.0
 _STOP_SECONDS = 30.0
+_POLL_SECONDS = 0.005
+
+
+class Process(Protocol):
+    """A service that can be started and stopped, again and again, on its port."""
+
+    port: int
+    log: Path
+
+    @property
+    def pid(self) -> int:
+        """Its process id, while it runs."""
+        ...
+
+    def start(self, *, wait: bool = True) -> None:
+        """Start it, and wait until it is ready if so asked."""
+        ...
+
+    def stop(self) -> int | None:
+        """End it; returns its exit code."""
+        ...
+
+
+class PlainProcess:
+    """A command that serves on a loopback port.
+
+    Args:
+        command: Its words.
+        environment: All its variables; None for those of this process.
+        log: Where its output goes.
+        port: Where it listens; it is told by the command or the environment.
+    """
+
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str] | None, log: Path, port: int
+    ) -> None:
+        self.port, self.log = port, log
+        self._command, self._environment = command, environment
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Its process id, while it runs."""
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self, *, wait: bool = True) -> None:
+        """Start it, and wait until it is ready if so asked."""
+        with self.log.open("ab") as output:
+            self._process = subprocess.Popen(
+                self._command, env=self._environment, stdout=output, stderr=subprocess.STDOUT
+            )
+        if wait:
+            try:
+                wait_until_ready(self)
+            except BaseException:
+                self.stop()
+                raise
+
+    def stop(self) -> int | None:
+        """SIGTERM, and SIGKILL where that is not enough."""
+        process, self._process = self._process, None
+        return None if process is None else stop(process)
 
 
 @dataclass(frozen=True)
@@ -51,46 +117,40 @@ def model_server(log: Path) -> Generator[ModelEndpoint]:
             stop(process)
 
 
-@contextmanager
-def nothing(log: Path) -> Generator[Address]:
-    """A FastAPI application on uvicorn that reads a body and does nothing."""
+def bare_service(dsn: str, log: Path) -> PlainProcess:
+    """The floor: see `bench.bare`."""
     port = free_port()
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "bench.nothing", str(port)],
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-        try:
-            wait_until_answered(f"http://127.0.0.1:{port}/", process, log)
-            yield Address("127.0.0.1", port)
-        finally:
-            stop(process)
+    return PlainProcess([sys.executable, "-m", "bench.bare", dsn, str(port)], None, log, port)
 
 
-def wait_until_answered(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait until a GET is answered with 200.
+def wait_until_ready(process: Process) -> None:
+    """Wait until `/readyz` is answered with 200; looks every few milliseconds.
 
     Raises:
-        RuntimeError: the process ended, or did not answer in time; with the end of its log.
+        RuntimeError: that did not happen in time; with the end of the log.
     """
     deadline = time.monotonic() + _READY_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
-        with suppress(httpx.TransportError):
-            if httpx.get(url, timeout=5).status_code == 200:
+    started = psutil.Process(process.pid)
+    while time.monotonic() < deadline and started.status() != psutil.STATUS_ZOMBIE:
+        connection = http.client.HTTPConnection("127.0.0.1", process.port, timeout=5)
+        with suppress(OSError, http.client.HTTPException):
+            connection.request("GET", "/readyz")
+            if connection.getresponse().status == 200:
                 return
-        time.sleep(0.05)
-    raise RuntimeError(f"{url} does not answer:\n{log.read_text(errors='replace')[-2_000:]}")
+        connection.close()
+        time.sleep(_POLL_SECONDS)
+    end = process.log.read_text(errors="replace")[-2_000:]
+    raise RuntimeError(f"nothing is ready on port {process.port}:\n{end}")
 
 
-def stop(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
-    """SIGTERM, and SIGKILL where that is not enough."""
+def stop(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> int:
+    """SIGTERM, and SIGKILL where that is not enough; returns the exit code."""
     process.terminate()
     try:
-        process.wait(_STOP_SECONDS)
+        return process.wait(_STOP_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait()
+        return process.wait()
 
 
 def command_line(arguments: Sequence[str], module: str = "bench") -> str:

@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +13,32 @@ from rich.table import Table
 
 from bench.expectations import Outcome
 from bench.plot import bars
+from bench.rounds import Row
 
 FOLDER = Path(__file__).parents[1] / "docs" / "benchmarks"
 
-_HEADINGS = (
-    "measure",
-    "subject",
-    "clients",
-    "facts",
-    "p50 ms",
-    "p95 ms",
-    "per second",
-    "recall@10",
-)
 _GIBIBYTE = 2**30
+
+
+def _unless_zero(count: int) -> str:
+    return f"{count:,}" if count else ""
+
+
+_COLUMNS: dict[str, tuple[str, Callable[..., str]]] = {
+    "measure": ("measure", str),
+    "subject": ("subject", str),
+    "clients": ("clients", str),
+    "facts": ("facts", "{:,}".format),
+    "window_rows": ("window rows", _unless_zero),
+    "p50_ms": ("p50 ms", "{:,.2f}".format),
+    "p95_ms": ("p95 ms", "{:,.2f}".format),
+    "rps": ("per second", "{:,.0f}".format),
+    "recall_at_10": ("recall@10", "{:.3f}".format),
+    "value": ("MB", "{:.0f}".format),
+    "facts_left": ("facts left", "{:,.0f}".format),
+}
+"""The keys of a row, and how a reader sees them."""
+_HEADINGS = [heading for heading, _ in _COLUMNS.values()]
 
 
 def machine() -> str:
@@ -35,25 +47,30 @@ def machine() -> str:
     return f"{os.cpu_count()} cores, {memory:.0f} GiB of memory"
 
 
-def show(console: Console, rows: Sequence[Mapping[str, Any]], outcomes: Sequence[Outcome]) -> None:
+def show(console: Console, rows: Sequence[Row], outcomes: Sequence[Outcome]) -> None:
     """Print the table, and each expectation with its figure."""
-    table = Table(*_HEADINGS)
+    table = Table()
+    for heading in _HEADINGS:
+        table.add_column(heading, no_wrap=True)
     for row in rows:
-        style = {"floor": "dim", "ours": "bold"}.get(row["subject"])
+        style = {"floor": "dim", "ours": "bold"}.get(str(row["subject"]))
         table.add_row(*_cells(row), style=style)
     console.print(table)
     for outcome in outcomes:
         mark = "[green]met[/]   " if outcome.met else "[red]missed[/]"
-        console.print(f"{mark} {_sentence(outcome)}")
+        console.print(f"{mark} {outcome.sentence}")
 
 
-def save(
-    rows: Sequence[Mapping[str, Any]], outcomes: Sequence[Outcome], command: str, rounds: int
-) -> list[Path]:
-    """Write the rows, the plot, and the section of the README that they are shown in."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
+def save(rows: Sequence[Row], outcomes: Sequence[Outcome], made_by: str) -> list[Path]:
+    """Write the rows, the plot, and the section of the README that they are shown in.
+
+    Args:
+        rows: All of them.
+        outcomes: What is said about the expectations.
+        made_by: The command and its rounds, for the reader.
+    """
     plot = bars(rows, f"Median latency and throughput ({machine()})")
-    return write("service", rows, plot, _section(rows, outcomes, command, rounds))
+    return write("service", rows, plot, _section(rows, outcomes, made_by))
 
 
 def write(name: str, rows: Sequence[Mapping[str, Any]], plot: str, section: str) -> list[Path]:
@@ -62,6 +79,7 @@ def write(name: str, rows: Sequence[Mapping[str, Any]], plot: str, section: str)
     Raises:
         RuntimeError: the README has no such marks.
     """
+    FOLDER.mkdir(parents=True, exist_ok=True)
     data, drawn, readme = (FOLDER / file for file in (f"{name}.json", f"{name}.svg", "README.md"))
     lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)
     data.write_text(f"[\n{lines}\n]\n")
@@ -74,41 +92,20 @@ def write(name: str, rows: Sequence[Mapping[str, Any]], plot: str, section: str)
     return [data, drawn, readme]
 
 
-def _section(
-    rows: Sequence[Mapping[str, Any]], outcomes: Sequence[Outcome], command: str, rounds: int
-) -> str:
+def _section(rows: Sequence[Row], outcomes: Sequence[Outcome], made_by: str) -> str:
     return "\n".join(
         [
-            f"Made by `{command}` on a machine of {machine()}; medians of {rounds} rounds.",
+            f"Made by {made_by} on a machine of {machine()}.",
             "",
             "| " + " | ".join(_HEADINGS) + " |",
             "|---|---|" + "--:|" * (len(_HEADINGS) - 2),
             *("| " + " | ".join(_cells(row)) + " |" for row in rows),
             "",
-            *(f"- {'Met' if o.met else '**Missed**'}: {_sentence(o)}" for o in outcomes),
+            *(f"- {'Met' if each.met else '**Missed**'}: {each.sentence}" for each in outcomes),
             "",
         ]
     )
 
 
-def _cells(row: Mapping[str, Any]) -> list[str]:
-    facts, recall = row["facts"], row["recall_at_10"]
-    return [
-        row["measure"],
-        row["subject"],
-        str(row["clients"]),
-        "" if facts is None else f"{facts:,}",
-        f"{row['p50_ms']:.2f}",
-        f"{row['p95_ms']:.2f}",
-        f"{row['rps']:,.0f}",
-        "" if recall is None else f"{recall:.3f}",
-    ]
-
-
-def _sentence(outcome: Outcome) -> str:
-    wanted = outcome.expectation
-    return (
-        f"{wanted.clients} client{'s' if wanted.clients > 1 else ''}: {wanted.text} "
-        f"(x{outcome.figure:.2f}, at least x{wanted.least:.2f}; "
-        f"rounds x{min(outcome.ratios):.2f} to x{max(outcome.ratios):.2f})"
-    )
+def _cells(row: Row) -> list[str]:
+    return ["" if row[key] is None else shown(row[key]) for key, (_, shown) in _COLUMNS.items()]

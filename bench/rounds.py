@@ -1,25 +1,18 @@
-"""Playing all cells in rounds, and what is made of it: medians over rounds, and ratios."""
+"""Playing cells in rounds, and what is made of it: medians over rounds."""
 
+import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import chain
+from typing import TypeVar
 
-from bench.cells import FLOOR, Cell, Effort
 from bench.load import Timing
+from bench.plan import Effort
 
+_T = TypeVar("_T")
 
-@dataclass(frozen=True)
-class Figures:
-    """One round of a cell."""
-
-    p50_ms: float
-    p95_ms: float
-    rps: float
-
-    @classmethod
-    def of(cls, timing: Timing) -> "Figures":
-        """The figures of a run."""
-        return cls(timing.percentile_ms(0.5), timing.percentile_ms(0.95), timing.rps)
+Row = dict[str, str | int | float | None]
 
 
 @dataclass(frozen=True)
@@ -28,8 +21,38 @@ class Key:
 
     measure: str
     subject: str
-    clients: int
+    clients: int | None = None
     facts: int | None = None
+    """In the store; of the user, where one is forgotten."""
+    window_rows: int = 0
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One round of a measure; what it does not have is None."""
+
+    p50_ms: float | None = None
+    p95_ms: float | None = None
+    """Without it a round is one request, and the rounds themselves are what it is taken of."""
+    rps: float | None = None
+    value: float | None = None
+    """Megabytes, for `rss_mb`."""
+    facts_left: int | None = None
+    """Of the user who was said to be forgotten."""
+
+    @classmethod
+    def of(cls, timing: Timing) -> "Figures":
+        """The figures of a run of many requests."""
+        return cls(timing.percentile_ms(0.5), timing.percentile_ms(0.95), timing.rps)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One measure of one subject with one number of clients, repeated in every round."""
+
+    key: Key
+    play: Callable[[str, Effort], Awaitable[Timing]]
+    """Runs it once; the text is unique in the run."""
 
 
 @dataclass
@@ -39,63 +62,78 @@ class Results:
     rounds: dict[Key, list[Figures]] = field(default_factory=dict[Key, list[Figures]])
     recall_at_10: dict[Key, float] = field(default_factory=dict[Key, float])
 
-    def add(self, cell: Cell, timing: Timing) -> None:
-        """Add a round of a cell."""
-        self.rounds.setdefault(_key(cell), []).append(Figures.of(timing))
+    def add(self, key: Key, figures: Figures) -> None:
+        """Add a round."""
+        self.rounds.setdefault(key, []).append(figures)
 
-    def median(self, key: Key) -> Figures:
-        """Each figure's median over rounds."""
+    def row(self, key: Key) -> Row:
+        """A row of `service.json`."""
         rounds = self.rounds[key]
-        return Figures(
-            statistics.median(figures.p50_ms for figures in rounds),
-            statistics.median(figures.p95_ms for figures in rounds),
-            statistics.median(figures.rps for figures in rounds),
-        )
+        medians = {each.name: _median(rounds, each.name) for each in fields(Figures)}
+        if medians["p95_ms"] is None and medians["p50_ms"] is not None:
+            ranked = sorted(figures.p50_ms or 0.0 for figures in rounds)
+            medians["p95_ms"] = ranked[math.ceil(0.95 * len(ranked)) - 1]
+        recall = self.recall_at_10.get(key)
+        return {
+            "measure": key.measure,
+            "subject": key.subject,
+            "clients": key.clients,
+            "facts": key.facts,
+            "window_rows": key.window_rows,
+            "p50_ms": _rounded(medians["p50_ms"], 3),
+            "p95_ms": _rounded(medians["p95_ms"], 3),
+            "rps": _rounded(medians["rps"], 1),
+            "recall_at_10": _rounded(recall, 4),
+            "value": _rounded(medians["value"], 1),
+            "facts_left": _rounded(medians["facts_left"], 0),
+        }
 
-    def rows(self) -> list[dict[str, object]]:
-        """The rows of `service.json`."""
+    def rows(self) -> list[Row]:
+        """All rows; those that are compared stand together."""
+        places: dict[tuple[object, ...], int] = {}
+        for key in self.rounds:
+            place = (key.measure, key.window_rows, key.facts, key.clients)
+            places.setdefault(place, len(places))
         return [
-            {
-                "measure": key.measure,
-                "subject": key.subject,
-                "clients": key.clients,
-                "facts": key.facts,
-                "p50_ms": round(figures.p50_ms, 3),
-                "p95_ms": round(figures.p95_ms, 3),
-                "rps": round(figures.rps, 1),
-                "recall_at_10": self.recall_at_10.get(key),
-            }
-            for key, figures in self._medians().items()
+            self.row(key)
+            for key in sorted(
+                self.rounds,
+                key=lambda key: places[(key.measure, key.window_rows, key.facts, key.clients)],
+            )
         ]
-
-    def _medians(self) -> Mapping[Key, Figures]:
-        ordered = sorted(self.rounds, key=lambda key: (key.subject == FLOOR, key.clients))
-        return {key: self.median(key) for key in ordered}
-
-
-def _key(cell: Cell) -> Key:
-    return Key(cell.measure, cell.subject, cell.clients, cell.facts)
 
 
 async def play(
     groups: Sequence[Sequence[Cell]],
     effort: Effort,
     rounds: int,
+    results: Results,
     on_round: Callable[[int], None],
-) -> Results:
+) -> None:
     """Warm every cell up, then measure all of them in each round.
 
     Cells that are compared run directly after one another, in the opposite order every other
     round, so that neither always comes first.
     """
-    for group in groups:
-        for cell in group:
-            warm = Effort(max(50, 4 * cell.clients), effort.seconds)
-            await cell.play("warm", warm)
-    results = Results()
+    for cell in chain.from_iterable(groups):
+        clients = cell.key.clients or 1
+        await cell.play("warm", Effort(max(20, 2 * clients), effort.seconds))
     for number in range(rounds):
         on_round(number)
         for group in groups:
-            for cell in reversed(group) if number % 2 else group:
-                results.add(cell, await cell.play(f"round-{number}", effort))
-    return results
+            for cell in in_turn(group, number):
+                results.add(cell.key, Figures.of(await cell.play(f"round-{number}", effort)))
+
+
+def in_turn(compared: Sequence[_T], number: int) -> Sequence[_T]:
+    """The order of a round: backwards in every other."""
+    return compared[::-1] if number % 2 else compared
+
+
+def _median(rounds: Sequence[Figures], name: str) -> float | None:
+    known = [value for figures in rounds if (value := getattr(figures, name)) is not None]
+    return statistics.median(known) if known else None
+
+
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits)

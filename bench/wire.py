@@ -8,6 +8,8 @@ import orjson
 
 from bench.conversation import Turn, as_json
 
+AGENT = "kaos://agent/bench/companion"
+
 
 @dataclass(frozen=True)
 class Owner:
@@ -15,7 +17,7 @@ class Owner:
 
     principal: str
     session: str
-    agent: str = "kaos://agent/bench/companion"
+    agent: str = AGENT
 
     def named(self) -> dict[str, str]:
         """The identities as the wire has them."""
@@ -40,6 +42,11 @@ def window_recall(owner: Owner) -> bytes:
 def full_recall(owner: Owner, question: str) -> bytes:
     """A recall of all tiers at the user level, in a session, with every default."""
     return post("/v1/recall", {"scope": {"level": "user", **owner.named()}, "query": question})
+
+
+def forget(owner: Owner) -> bytes:
+    """An erasure of all that is known about a user, whoever was told it."""
+    return post("/v1/forget", {"scope": {"level": "user", "principal": owner.principal}})
 
 
 def post(path: str, body: Any, headers: Mapping[str, str] | None = None) -> bytes:
