@@ -203,7 +203,7 @@ def _share_of_best(scores: Floats) -> Floats:
 
 def _standardised(cosines: Floats, sample: Flags | None) -> Floats:
     known = cosines if sample is None else cosines[sample]
-    spread = known.std()
+    spread = float(known.std()) or float(cosines.std())  # a sample may be all alike
     return (cosines - known.mean()) / spread if spread > 0 else np.zeros_like(cosines)
 
 

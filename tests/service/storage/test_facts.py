@@ -9,7 +9,7 @@ import pytest
 from kaos_memory.storage.local import facts as local
 from kaos_memory.storage.postgres import facts as sql
 from kaos_memory.storage.postgres.storage import PostgresStorage
-from kaos_memory.storage.protocol import InvalidCursor, WorkKind
+from kaos_memory.storage.protocol import InvalidCursor, Storage, WorkKind
 from kaos_memory.tiers.memory import NewFact, NewTurn, Owner
 from kaos_memory.tiers.reach import Owners
 
@@ -30,7 +30,7 @@ def forged(time: str) -> str:
     return base64.urlsafe_b64encode(text.encode()).decode()
 
 
-async def remember(storage: PostgresStorage, owner: Owner, *facts: NewFact) -> None:
+async def remember(storage: Storage, owner: Owner, *facts: NewFact) -> None:
     """Store facts the only way there is: as the extraction of overflowing turns."""
     await storage.append(owner, [NewTurn("user", "padding", 60) for _ in range(3)])
     while (lease := await storage.claim(LEASE)) is not None:
@@ -47,7 +47,7 @@ def near(*, seed: int, text: str) -> NewFact:
     return new_fact(text, embedding(seed))
 
 
-async def test_facts_come_nearest_first_with_their_similarity(storage: PostgresStorage):
+async def test_facts_come_nearest_first_with_their_similarity(storage: Storage):
     await remember(storage, ALICE, near(seed=1, text="one"), near(seed=2, text="two"))
     found = await storage.search(Owners("alice"), "", embedding(2), 10, None)
     assert [fact.text for fact in found] == ["two", "one"]
@@ -56,13 +56,13 @@ async def test_facts_come_nearest_first_with_their_similarity(storage: PostgresS
     assert found[1].score < 0.2
 
 
-async def test_a_threshold_drops_what_is_less_similar(storage: PostgresStorage):
+async def test_a_threshold_drops_what_is_less_similar(storage: Storage):
     await remember(storage, ALICE, near(seed=1, text="one"), near(seed=2, text="two"))
     found = await storage.search(Owners("alice"), "", embedding(2), 10, 0.9)
     assert [fact.text for fact in found] == ["two"]
 
 
-async def test_each_level_finds_what_it_covers_and_no_more(storage: PostgresStorage):
+async def test_each_level_finds_what_it_covers_and_no_more(storage: Storage):
     other_agent = Owner("alice", "kaos://agent/ns/other", "s-2")
     other_session = Owner("alice", ALICE.agent, "s-3")
     for owner, text in (
@@ -83,7 +83,7 @@ async def test_each_level_finds_what_it_covers_and_no_more(storage: PostgresStor
     assert await texts(ANYONE) == {"session", "agent", "user", "bob"}
 
 
-async def test_neighbours_are_of_the_same_conversation(storage: PostgresStorage):
+async def test_neighbours_are_of_the_same_conversation(storage: Storage):
     other_agent = Owner("alice", "kaos://agent/ns/other", "s-1")
     other_session = Owner("alice", ALICE.agent, "s-2")
     for owner, text in (
@@ -98,7 +98,7 @@ async def test_neighbours_are_of_the_same_conversation(storage: PostgresStorage)
 
 
 async def test_a_page_of_long_texts_ends_early_and_none_is_missed(
-    storage: PostgresStorage, monkeypatch: pytest.MonkeyPatch
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
 ):
     for module in (sql, local):
         monkeypatch.setattr(module, "MAX_PAGE_BYTES", 1_000)
@@ -117,7 +117,7 @@ async def test_a_page_of_long_texts_ends_early_and_none_is_missed(
 
 
 async def test_identical_texts_of_several_sessions_count_once_in_a_recall(
-    storage: PostgresStorage,
+    storage: Storage,
 ):
     for session in ("s-1", "s-2", "s-3"):
         await remember(
@@ -130,7 +130,7 @@ async def test_identical_texts_of_several_sessions_count_once_in_a_recall(
     assert [fact.text for fact in newest] == ["likes rain", "likes tea"]
 
 
-async def test_pages_hold_every_fact_once_in_a_stable_order(storage: PostgresStorage):
+async def test_pages_hold_every_fact_once_in_a_stable_order(storage: Storage):
     await remember(storage, ALICE, *(new_fact(f"fact {n}", embedding(n)) for n in range(25)))
     await remember(storage, BOB, new_fact("his", embedding(1)))
     seen: list[str] = []
@@ -151,7 +151,7 @@ async def test_pages_hold_every_fact_once_in_a_stable_order(storage: PostgresSto
         *map(forged, ("0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59")),
     ],
 )
-async def test_a_cursor_of_somebody_elses_making_is_refused(storage: PostgresStorage, cursor: str):
+async def test_a_cursor_of_somebody_elses_making_is_refused(storage: Storage, cursor: str):
     with pytest.raises(InvalidCursor):
         await storage.list_facts(Owners("alice"), 10, cursor)
 
@@ -168,6 +168,6 @@ async def test_search_is_exact_for_every_owner(crowded: PostgresStorage, admin_d
             f"user-{user}",
             sql.vector(question),
         )
-        found = await crowded.nearest_facts(Owners(f"user-{user}"), question, 10, None)
+        found = await crowded.search(Owners(f"user-{user}"), "", question, 10, None)
         assert [fact.id for fact in found] == [row["id"] for row in exact]
     await connection.close()

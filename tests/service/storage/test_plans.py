@@ -40,17 +40,6 @@ async def plan(
     return "\n".join(row[0] for row in rows)
 
 
-async def test_search_compares_the_owners_rows_of_one_partition(crowded: PostgresStorage):
-    condition, arguments = where(OF_AGENT, "f", first=4)
-    query = facts._NEAREST.replace("{condition}", condition)
-    found = await plan(crowded, Role.REQUEST, OF_AGENT, query, QUESTION, 2.0, 10, *arguments)
-    assert "Seq Scan" not in found, found
-    assert "Append" not in found, found
-    bounds = [line for line in found.splitlines() if "Index Cond" in line]
-    assert all("principal = 'user-7'" in bound for bound in bounds), found
-    assert any("agent = 'agent-1'" in bound for bound in bounds), found
-
-
 async def test_comparing_all_facts_reads_those_of_one_owner_in_one_partition(
     crowded: PostgresStorage,
 ):

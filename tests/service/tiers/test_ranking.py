@@ -213,6 +213,22 @@ def test_the_form_of_a_text_counts():
     )
 
 
+def test_a_sample_stands_for_all_in_means_and_frequencies():
+    facts = [Said("tea"), Said("tea milk", cosine=1.0), Said("oil", cosine=-1.0), Said("oil milk")]
+    some = replace(columns(facts), sample=np.array([False, True, True, False]))
+    found = {item.index: item.score for item in rank(some, "tea milk", WORDS_ALONE, 9, None)}
+    assert found == pytest.approx({0: 0.5, 1: 1.0, 2: 0.0, 3: 0.5})  # one in two has each word
+    by_meaning = WORDS_ALONE.model_copy(update={"cosine_weight": 0.14})
+    found = {item.index: item.score for item in rank(some, "x", by_meaning, 9, None)}
+    assert found == pytest.approx({0: 0.0, 1: 0.14, 2: -0.14, 3: 0.0})
+
+
+def test_a_sample_of_equal_cosines_leaves_the_others_their_distance():
+    facts = [Said("tea", cosine=0.5), Said("milk", cosine=0.1), Said("oil", cosine=0.1)]
+    some = replace(columns(facts), sample=np.array([False, True, True]))
+    assert rank(some, "x", Ranking(), 1, None)[0].index == 0
+
+
 def test_identical_texts_count_once_at_the_best_of_their_places():
     facts = [Said("tea", 9), Said("milk", 5), Said("tea", 2), Said("sugar", 1)]
     assert order(facts, "sugar", previous_weight=0.5) == [3, 2, 1]

@@ -1,4 +1,4 @@
-"""The long-term tier in PostgreSQL: exact search over an owner's facts, and lists of them."""
+"""Facts in PostgreSQL: lists of them, and the nearest of a session. `search` finds them."""
 
 import base64
 import binascii
@@ -17,26 +17,6 @@ from kaos_memory.tiers.reach import Owners
 
 FACT = "f.id, f.principal, f.agent, f.session, f.text, f.hash, f.created_at, f.updated_at"
 
-# The condition stands twice so that the join too is planned for the owner's partition alone.
-# The question is converted once, in a subquery: a plan for any question would do it per row.
-# The owner's rows are few, so all of them are compared: recall is 1.0 by construction.
-_NEAREST = f"""
-    WITH compared AS MATERIALIZED (
-        SELECT id, principal, hash, created_at,
-               embedding <=> (SELECT $1::real[]::halfvec) AS distance
-        FROM facts f WHERE {{condition}}
-    ), nearest AS (
-        SELECT * FROM (
-            SELECT *, row_number() OVER (PARTITION BY hash ORDER BY created_at, id) AS copy
-            FROM compared WHERE distance <= $2
-        ) numbered
-        WHERE copy = 1 ORDER BY distance, id LIMIT $3
-    )
-    SELECT {FACT}, 1 - nearest.distance AS score
-    FROM nearest JOIN facts f ON f.principal = nearest.principal AND f.id = nearest.id
-    WHERE {{condition}}
-    ORDER BY nearest.distance, f.id
-"""
 _NEWEST = f"""
     SELECT * FROM (
         SELECT DISTINCT ON (f.hash) {FACT} FROM facts f WHERE {{condition}}
@@ -68,22 +48,6 @@ _BEFORE_ALL = (datetime.fromisoformat("0001-01-02T00:00:00+00:00"), UUID(int=0))
 
 class Facts(OnDatabase):
     """Reading facts."""
-
-    async def nearest_facts(
-        self, owners: Owners, embedding: Sequence[float], most: int, threshold: float | None
-    ) -> list[Fact]:
-        """The most similar facts, exactly, nearest first; identical texts count once."""
-        condition, arguments = where(owners, "f", first=4)
-        farthest = 2.0 if threshold is None else 1.0 - threshold
-        async with self._db.read(owners) as connection:
-            rows = await connection.fetch(
-                _NEAREST.replace("{condition}", condition),
-                embedding,
-                farthest,
-                most,
-                *arguments,
-            )
-        return [fact(row, score=row["score"]) for row in rows]
 
     async def newest_facts(self, owners: Owners, most: int) -> list[Fact]:
         """The latest facts, newest first; identical texts count once."""

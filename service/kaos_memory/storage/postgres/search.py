@@ -33,7 +33,7 @@ _SAMPLE: Final = 500
 _QUESTION: Final = "(SELECT {embedding}::real[]::halfvec)"
 
 # Whether they are few is asked and answered in the same statement: a trip less.
-_ALL: Final = f"""
+_COMPARE_ALL: Final = f"""
     WITH size AS MATERIALIZED (
         SELECT count(*) <= $1 AS few FROM (
             SELECT FROM facts f WHERE {{condition}} LIMIT $1::bigint + 1
@@ -43,7 +43,7 @@ _ALL: Final = f"""
     FROM facts f WHERE {{condition}} AND (SELECT few FROM size)
 """
 # A fact may be in several parts: identical texts count once anyway, and a sample has it once.
-_PART: Final = f"""
+_COMPARE_PART: Final = f"""
     SELECT {PACKED}, {{distances}}, array_agg(f.sampled) AS sampled FROM (
         (SELECT *, false AS sampled FROM facts f WHERE {{condition}}
          ORDER BY f.embedding <=> {{question}} LIMIT $1)
@@ -55,7 +55,7 @@ _PART: Final = f"""
          ORDER BY f.id LIMIT {_SAMPLE})  -- ids are random
     ) f
 """
-_NEWEST_ONLY: Final = f"""
+_COMPARE_NEWEST: Final = f"""
     SELECT {PACKED}, {{distances}}, NULL::boolean[] AS sampled FROM (
         SELECT * FROM facts f WHERE {{condition}}
         ORDER BY f.created_at DESC, f.id DESC LIMIT $1
@@ -126,14 +126,14 @@ class Search(OnDatabase):
         most: int,
     ) -> asyncpg.Record:
         limit = self._long_term.exact_search_limit
-        found = await _fetch(connection, _ALL, owners, embedding, limit)
+        found = await _fetch(connection, _COMPARE_ALL, owners, embedding, limit)
         if found["few"]:
             return found
         if embedding is None:
-            return await _fetch(connection, _NEWEST_ONLY, owners, embedding, limit)
+            return await _fetch(connection, _COMPARE_NEWEST, owners, embedding, limit)
         await connection.execute(_BY_INDEX)
         nearest = max(_LEAST_NEAREST, _NEAREST_PER_RESULT * most)
-        return await _fetch(connection, _PART, owners, embedding, nearest)
+        return await _fetch(connection, _COMPARE_PART, owners, embedding, nearest)
 
 
 async def _fetch(
@@ -143,12 +143,12 @@ async def _fetch(
     embedding: Sequence[float] | None,
     count: int,
 ) -> asyncpg.Record:
-    query, arguments = prepare(statement, owners, embedding)
+    query, arguments = bound(statement, owners, embedding)
     rows = await connection.fetch(query, count, *arguments)
     return rows[0]  # aggregates without groups are one row, whatever there is
 
 
-def prepare(
+def bound(
     statement: str, owners: Owners, embedding: Sequence[float] | None
 ) -> tuple[str, list[Any]]:
     """A statement for these owners, and its arguments from the second on."""

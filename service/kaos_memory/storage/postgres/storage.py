@@ -13,6 +13,7 @@ from kaos_memory.storage.postgres.facts import Facts
 from kaos_memory.storage.postgres.schema import StoreIdentity, prepare
 from kaos_memory.storage.postgres.search import Search
 from kaos_memory.storage.postgres.upkeep import Upkeep
+from kaos_memory.storage.postgres.vector_indexes import VectorIndexes
 from kaos_memory.storage.postgres.work import Work
 from kaos_memory.storage.protocol import StorageLost, StorageUnavailable
 from kaos_memory.tiers.window import Compaction
@@ -20,7 +21,7 @@ from kaos_memory.tiers.window import Compaction
 _AS_BY_DEFAULT = LongTerm()
 
 
-class PostgresStorage(Conversations, Facts, Search, Work, Erasures, Upkeep):
+class PostgresStorage(Conversations, Facts, Search, VectorIndexes, Work, Erasures, Upkeep):
     """All tiers of one store, in one schema."""
 
     def __init__(
