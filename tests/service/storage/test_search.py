@@ -128,6 +128,16 @@ async def test_above_the_limit_the_nearest_are_found_and_the_newest_words(
     assert texts(await small.search(ALICE, "1299", NORTH, 1, None)) == ["walk number 1299"]
 
 
+async def test_above_the_limit_what_was_said_beside_the_nearest_is_compared_too(
+    small: PostgresStorage, admin_dsn: str
+):
+    facts = many(1_300)
+    facts[652] = Stored("seen near Oslo", NORTH)
+    await store(admin_dsn, facts)
+    found = await small.search(ALICE, "Oslo", EAST, 2, None)
+    assert texts(found) == ["a rare orchid", "seen near Oslo"]
+
+
 async def test_above_the_limit_without_an_embedding_the_newest_are_compared(
     small: PostgresStorage, admin_dsn: str
 ):

@@ -3,6 +3,7 @@
 Up to a limit all facts of an owner are compared: their columns are read in one statement, recall
 is 1.0 by construction. Above it that would take too long, and these are compared:
 - the nearest by an index (HNSW), several times as many as are asked for;
+- what was stored just before and after each of these: the answer to a question that is near, say;
 - the newest, so that what was just said is found by its words too;
 - a random sample, which also stands for all of them in means and frequencies.
 Words alone find an older fact only where it is among these. Where the query could not be embedded,
@@ -25,9 +26,11 @@ from kaos_memory.tiers.ranking import rank
 from kaos_memory.tiers.reach import Owners
 
 _NEAREST_PER_RESULT: Final = 4
-_LEAST_NEAREST: Final = 400
-_NEWEST: Final = 500
-_SAMPLE: Final = 500
+_LEAST_NEAREST: Final = 200
+_BESIDE: Final = 2
+"""Facts before, and facts after, whose words count in part."""
+_NEWEST: Final = 300
+_SAMPLE: Final = 300
 
 # Converted once, in a subquery: a plan for any question would do it for each row.
 _QUESTION: Final = "(SELECT {embedding}::real[]::halfvec)"
@@ -44,9 +47,22 @@ _COMPARE_ALL: Final = f"""
 """
 # A fact may be in several parts: identical texts count once anyway, and a sample has it once.
 _COMPARE_PART: Final = f"""
+    WITH nearest AS MATERIALIZED (
+        SELECT * FROM facts f WHERE {{condition}}
+        ORDER BY f.embedding <=> {{question}} LIMIT $1
+    )
     SELECT {PACKED}, {{distances}}, array_agg(f.sampled) AS sampled FROM (
-        (SELECT *, false AS sampled FROM facts f WHERE {{condition}}
-         ORDER BY f.embedding <=> {{question}} LIMIT $1)
+        SELECT *, false AS sampled FROM nearest
+        UNION ALL
+        SELECT beside.*, false FROM nearest n, LATERAL (
+            (SELECT * FROM facts f
+             WHERE {{condition}} AND f.principal = n.principal AND f.created_at < n.created_at
+             ORDER BY f.created_at DESC, f.id DESC LIMIT {_BESIDE})
+            UNION ALL
+            (SELECT * FROM facts f
+             WHERE {{condition}} AND f.principal = n.principal AND f.created_at > n.created_at
+             ORDER BY f.created_at, f.id LIMIT {_BESIDE})
+        ) beside
         UNION ALL
         (SELECT *, false FROM facts f WHERE {{condition}}
          ORDER BY f.created_at DESC, f.id DESC LIMIT {_NEWEST})
