@@ -81,7 +81,7 @@ def interleaved(random: np.random.Generator, vectors: dict[str, Vectors]) -> Ite
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_search_misses_nothing_that_comparing_every_fact_finds(
     make_storage: StorageFactory, empty_dsn: str, postgres: EmbeddedPostgres
 ):
