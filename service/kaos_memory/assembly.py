@@ -11,7 +11,10 @@ from kaos_memory.engine.summariser import ChatSummariser
 from kaos_memory.engine.tokens import count_tokens, warm_up
 from kaos_memory.engine.usage import TokenMeter
 from kaos_memory.memory import Memory
-from kaos_memory.settings import ServiceSettings, SettingsError
+from kaos_memory.settings import LocalStorage as LocalSettings
+from kaos_memory.settings import ServiceSettings
+from kaos_memory.storage.local.schema import StoreIdentity as LocalIdentity
+from kaos_memory.storage.local.storage import LocalStorage
 from kaos_memory.storage.postgres.schema import StoreIdentity, prompt_hash
 from kaos_memory.storage.postgres.storage import PostgresStorage
 from kaos_memory.storage.protocol import Storage
@@ -25,48 +28,48 @@ _SPARE_CONNECTIONS = 4
 
 
 def storage_of(settings: ServiceSettings) -> Storage:
-    """The storage that the settings name, not opened yet.
-
-    Raises:
-        SettingsError: a setting that this version cannot serve.
-    """
+    """The storage that the settings name, not opened yet."""
     external, extraction = settings.storage.external, settings.long_term.extraction
+    store, embedding_model = settings.store.name, settings.models.embedding.model
+    compaction = Compaction(
+        trigger=settings.compaction_trigger,
+        target=settings.compaction_target,
+        hard_event_cap=settings.short_term.hard_event_cap,
+        fold=settings.medium_term.enabled,
+        extract=settings.long_term.enabled,
+    )
+    idle_after = timedelta(seconds=extraction.idle_seconds)
+    provenance = (
+        settings.models.summarization.model,
+        prompt_hash(extraction.system_prompt or INSTRUCTIONS),
+    )
     if external is None:
-        raise SettingsError(
-            ["storage.type is 'local': not available in this version; use 'external'"]
+        return LocalStorage(
+            settings.storage.local or LocalSettings(),
+            LocalIdentity(store, embedding_model),
+            compaction,
+            idle_after=idle_after,
+            digest_retention=settings.medium_term.digest_retention,
+            provenance=provenance,
+            long_term=settings.long_term,
         )
     return PostgresStorage(
         external,
-        StoreIdentity(
-            settings.store.name, settings.models.embedding.model, external.embedding_dims
-        ),
-        Compaction(
-            trigger=settings.compaction_trigger,
-            target=settings.compaction_target,
-            hard_event_cap=settings.short_term.hard_event_cap,
-            fold=settings.medium_term.enabled,
-            extract=settings.long_term.enabled,
-        ),
-        idle_after=timedelta(seconds=extraction.idle_seconds),
+        StoreIdentity(store, embedding_model, external.embedding_dims),
+        compaction,
+        idle_after=idle_after,
         digest_retention=settings.medium_term.digest_retention,
-        provenance=(
-            settings.models.summarization.model,
-            prompt_hash(extraction.system_prompt or INSTRUCTIONS),
-        ),
+        provenance=provenance,
         connections=settings.request_concurrency + extraction.concurrency + _SPARE_CONNECTIONS,
         long_term=settings.long_term,
     )
 
 
 def assemble(settings: ServiceSettings, telemetry: Telemetry) -> Parts:
-    """The parts of a service that is not started yet.
-
-    Raises:
-        SettingsError: a setting that this version cannot serve.
-    """
+    """The parts of a service that is not started yet."""
     storage, models = storage_of(settings), settings.models
     external = settings.storage.external
-    dims = external.embedding_dims if external is not None else 0
+    dims = external.embedding_dims if external is not None else None
     meter = TokenMeter()
     told = (telemetry.instruments.model_called,)
     metered = (*told, meter.heard)

@@ -28,6 +28,7 @@ MAX_TEXTS_PER_CALL = 64
 MAX_BYTES_PER_CALL = 256_000
 """OpenAI refuses more than 300,000 tokens in one call."""
 
+_MAX_LEARNT_DIMS = 16_384
 _BYTES_PER_NUMBER = 32
 _UNIT_TOLERANCE = 1e-3
 
@@ -105,7 +106,7 @@ class OpenAIEmbedder:
 
     Args:
         model: The model and its endpoint.
-        dims: The length of every vector.
+        dims: The length of every vector; None to hold to that of the first one.
         seconds: The deadline of a call.
         listeners: Are told of each call.
     """
@@ -113,7 +114,7 @@ class OpenAIEmbedder:
     def __init__(
         self,
         model: Model,
-        dims: int,
+        dims: int | None,
         *,
         seconds: float = EMBEDDING_SECONDS,
         listeners: Sequence[CallListener] = (),
@@ -122,11 +123,12 @@ class OpenAIEmbedder:
         self._dims = dims
         self._ask_for_dims = False
         """Whether the model's own dimensions are others and the endpoint obeys `dimensions`."""
+        longest = (dims or _MAX_LEARNT_DIMS) + 4_096
         self._endpoint = Endpoint(
             "embedding",
             model,
             seconds=seconds,
-            most_bytes=(dims + 4_096) * _BYTES_PER_NUMBER * MAX_TEXTS_PER_CALL,
+            most_bytes=longest * _BYTES_PER_NUMBER * MAX_TEXTS_PER_CALL,
             listeners=listeners,
         )
 
@@ -149,6 +151,7 @@ class OpenAIEmbedder:
     async def _of_right_dims(self, texts: Sequence[str]) -> list[list[float]]:
         """Ask without `dimensions`, which many models refuse; with it where that is not enough."""
         vectors = await self._ask(texts, with_dims=self._ask_for_dims)
+        self._dims = self._dims or len(vectors[0])
         if self._wrong_dims(vectors) is not None and not self._ask_for_dims:
             wrong = self._wrong_dims(vectors)
             try:

@@ -37,6 +37,14 @@ async def embedder(models: ScriptedModels) -> AsyncIterator[OpenAIEmbedder]:
 
 
 @pytest.fixture
+async def learning(models: ScriptedModels) -> AsyncIterator[OpenAIEmbedder]:
+    """An embedder that is not told the dimensions."""
+    made = OpenAIEmbedder(models.model("embedder"), None, seconds=0.5)
+    yield made
+    await made.aclose()
+
+
+@pytest.fixture
 async def extractor(
     models: ScriptedModels, embedder: OpenAIEmbedder
 ) -> AsyncIterator[Mem0Extractor]:

@@ -116,6 +116,16 @@ async def test_a_model_of_other_dimensions_that_does_not_obey_is_an_error(
         await embedder.embed(["text"])
 
 
+async def test_dimensions_that_are_not_given_are_those_of_the_first_vector(
+    models: ScriptedModels, learning: OpenAIEmbedder
+):
+    models.native_dims = 5
+    assert [len(vector) for vector in await learning.embed(["one", "two"])] == [5, 5]
+    models.native_dims = 6
+    with pytest.raises(ModelError, match="vectors of 6 dimensions where the store has 5"):
+        await learning.embed(["three"])
+
+
 async def test_a_query_is_embedded_once(models: ScriptedModels, embedder: OpenAIEmbedder):
     queries = CachedEmbedder(embedder)
     first = await queries.embed(["where?"])
