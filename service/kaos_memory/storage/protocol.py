@@ -245,6 +245,13 @@ class Storage(Protocol):
         """Give up dead work: its turns are passed over. False where there is no such."""
         ...
 
+    async def index_large_owners(self) -> int:
+        """Make the indexes that searches over many facts need. Returns how many were missing.
+
+        To be called now and then, by any number of replicas. It takes as long as the building.
+        """
+        ...
+
     async def retain(self, retention: Retention, most: int) -> Mapping[str, int]:
         """Delete up to `most` of each kind of record that is over age. Returns how many."""
         ...

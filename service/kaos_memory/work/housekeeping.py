@@ -1,4 +1,4 @@
-"""What a replica does by the clock: it deletes what is over age, and looks at the queue."""
+"""What a replica does by the clock: retention, indexes for large owners, a look at the queue."""
 
 import asyncio
 import logging
@@ -10,6 +10,7 @@ from kaos_memory.storage.protocol import Storage, StorageUnavailable
 from kaos_memory.telemetry.instruments import Instruments
 
 RETAIN_SECONDS = 300.0
+INDEX_SECONDS = 600.0
 LOOK_SECONDS = 10.0
 BATCH = 1_000
 """Records of a kind that one transaction deletes."""
@@ -30,6 +31,7 @@ class Housekeeping:
         """Begin."""
         self._tasks = [
             asyncio.create_task(_every(RETAIN_SECONDS, self.retain), name="retention"),
+            asyncio.create_task(_every(INDEX_SECONDS, self.index), name="indexes"),
             asyncio.create_task(_every(LOOK_SECONDS, self.look), name="queue"),
         ]
 
@@ -49,6 +51,12 @@ class Housekeeping:
                     _log.info("retention_ended", extra={"kind": kind, "rows": rows})
             if all(rows < BATCH for rows in deleted.values()):
                 return
+
+    async def index(self) -> None:
+        """Make the indexes that are missing by now."""
+        made = await self._storage.index_large_owners()
+        if made:
+            _log.info("facts_indexed", extra={"indexes": made})
 
     async def look(self) -> None:
         """Report the queue."""

@@ -6,12 +6,13 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from kaos_memory.settings import Retention
+from kaos_memory.settings import LongTerm, Retention
 from kaos_memory.storage.postgres.storage import PostgresStorage
 from kaos_memory.telemetry.instruments import Instruments
 from kaos_memory.work import housekeeping
 from kaos_memory.work.housekeeping import Housekeeping
 
+from ..conftest import StorageFactory
 from ..storage.driving import ALICE, fetch, turns, work_off
 
 
@@ -57,3 +58,13 @@ async def test_it_goes_on_after_the_storage_was_away(
         while await fetch(admin_dsn, "SELECT 1 FROM facts"):  # noqa: ASYNC110 - it brings it about
             await asyncio.sleep(0.02)
     await keeping.stop()
+
+
+async def test_an_owner_above_the_limit_gets_an_index(make_storage: StorageFactory):
+    storage = make_storage(long_term=LongTerm(exact_search_limit=3))
+    await storage.open()
+    await storage.append(ALICE, turns(*"123456789"))
+    await work_off(storage)
+    await Housekeeping(storage, Retention(), Instruments()).index()
+    assert await storage.index_large_owners() == 0
+    await storage.close()
