@@ -9,7 +9,7 @@ import numpy.typing as npt
 from kaos_memory.tiers.ranking import Candidates
 
 # An array is sent as it is built, at a third of the cost of joining the numbers' bytes. Four
-# small numbers travel as one of 31 + 18 + 11 + 3 bits.
+# small numbers travel as one of 31 + 18 + 11 + 3 bits; in SQL, `<<` binds no closer than `|`.
 PACKED: Final = """
     array_send(array_agg(f.id)) AS ids,
     array_agg(f.principal) AS principals,
@@ -19,7 +19,8 @@ PACKED: Final = """
     )) AS conversations,
     array_send(array_agg(
         (CASE WHEN f.first_position = f.last_position THEN f.first_position ELSE 0 END)::int8 << 32
-        | least(f.words, 262143)::int8 << 14 | (octet_length(f.terms) / 4)::int8 << 3 | f.cues::int8
+        | (least(f.words, 262143)::int8 << 14) | ((octet_length(f.terms) / 4)::int8 << 3)
+        | f.cues::int8
     )) AS numbers,
     string_agg(f.terms, '') AS terms,
     array_agg(f.speaker) AS speakers,
