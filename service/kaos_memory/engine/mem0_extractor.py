@@ -14,7 +14,7 @@ from kaos_memory.engine.mem0_adapters import (
 from kaos_memory.engine.mem0_library import new_memory
 from kaos_memory.engine.models import CHAT_SECONDS, ChatModel
 from kaos_memory.engine.plain_text import clean, excerpt, indented, one_line
-from kaos_memory.engine.protocols import Embedder, ModelError, NeighbourSearch
+from kaos_memory.engine.protocols import Embedder, ModelError, ModelUnavailable, NeighbourSearch
 from kaos_memory.engine.usage import CallListener
 from kaos_memory.settings import Model
 from kaos_memory.tiers.memory import NewFact, Owner, Turn
@@ -81,7 +81,8 @@ class Mem0Extractor:
                 facts = await self._verbatim([turn for turn in spoken if not turn.infer])
                 facts += await self._inferred([turn for turn in spoken if turn.infer], neighbours)
         except TimeoutError:
-            raise ModelError(f"the extraction took longer than {self._seconds:g} s") from None
+            # Every call kept to its deadline, so this says nothing about what was asked.
+            raise ModelUnavailable(f"the extraction took longer than {self._seconds:g} s") from None
         different: dict[str, NewFact] = {}
         for fact in facts:
             different.setdefault(fact.hash, fact)

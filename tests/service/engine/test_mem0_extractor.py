@@ -3,13 +3,14 @@
 import asyncio
 import json
 from collections.abc import Sequence
+from contextlib import aclosing
 from datetime import UTC, datetime
 
 import pytest
 
 from kaos_memory.engine.mem0_extractor import INSTRUCTIONS, Mem0Extractor
 from kaos_memory.engine.models import OpenAIEmbedder
-from kaos_memory.engine.protocols import ModelError, Neighbour
+from kaos_memory.engine.protocols import ModelError, ModelUnavailable, Neighbour
 from kaos_memory.storage.protocol import StorageUnavailable
 from kaos_memory.tiers.memory import Turn, fact_hash
 
@@ -197,6 +198,15 @@ async def test_embedding_that_fails_after_the_chat_is_an_error_asked_once(
         await extractor.extract(ALICE, turns("I like tea"), then_fail)
     assert raised.value.retry_after == 4.0
     assert len(models.embeddings) == asked + 2  # Mem0's one-by-one fallback reaches no endpoint
+
+
+async def test_being_late_as_a_whole_is_not_the_fault_of_what_was_asked(
+    models: ScriptedModels, embedder: OpenAIEmbedder
+):
+    models.chat_answers = [Answer(hang=True)]
+    async with aclosing(Mem0Extractor(models.model("writer"), embedder, seconds=0.3)) as extractor:
+        with pytest.raises(ModelUnavailable, match=r"took longer than 0\.3 s"):
+            await extractor.extract(ALICE, turns("I like tea"), nobody)
 
 
 async def test_what_is_known_is_shown_to_the_model_and_not_repeated(
