@@ -1,4 +1,5 @@
 import asyncio
+import re
 
 import openai
 import pytest
@@ -32,10 +33,15 @@ async def test_a_lying_answer_can_be_scripted_for_some_prompts(
 ):
     models.script(
         Behaviour(endpoint="chat", times=None, containing="coffee", content="not JSON"),
+        Behaviour(endpoint="chat", containing="milk", edited=(re.compile("remember"), "forgot")),
         Behaviour(endpoint="chat", times=None, truncated=True),
         Behaviour(endpoint="embeddings", status=200, body={"object": "list", "data": []}),
     )
-    for drink, expected in (("coffee", ("not JSON", "stop")), ("tea", ("I remember no", "length"))):
+    for drink, expected in (
+        ("coffee", ("not JSON", "stop")),
+        ("milk", ("I forgot nothing", "stop")),
+        ("tea", ("I remember no", "length")),
+    ):
         answer = await client.chat.completions.create(
             model=CHAT_MODEL, messages=[{"role": "user", "content": drink}]
         )

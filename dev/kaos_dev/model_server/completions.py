@@ -91,6 +91,9 @@ def complete(model: ChatModel, request: ChatRequest, fault: Behaviour | None) ->
     whole = answer(request.messages, as_json=request.wants_json)
     if fault is not None and fault.content is not None:
         whole = fault.content
+    if fault is not None and fault.edited is not None:
+        pattern, replacement = fault.edited
+        whole = pattern.sub(replacement, whole)
     given = whole[: len(whole) // 2] if fault is not None and fault.truncated else whole
     content, completion_tokens = cut(given, limit)
     return Completion(

@@ -1,5 +1,6 @@
 """Faults on demand, and a record of what the models saw."""
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -36,13 +37,18 @@ class Behaviour(BaseModel):
     retry_after: str | None = None
     content: str | None = None
     """The raw text of the chat model's answer."""
+    edited: tuple[re.Pattern[str], str] | None = None
+    """What is replaced in the chat model's answer, and by what."""
     truncated: bool = False
     """Only half of the answer's text, with `finish_reason` `length`."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.endpoint != "chat" and (self.content is not None or self.truncated):
-            raise ValueError("`content` and `truncated` are for endpoint `chat`: use `body`")
+        of_chats = (self.content is not None, self.edited is not None, self.truncated)
+        if self.endpoint != "chat" and any(of_chats):
+            raise ValueError(
+                "`content`, `edited` and `truncated` are for endpoint `chat`: use `body`"
+            )
         if self.status is None and (self.body is not None or self.retry_after is not None):
             raise ValueError("`body` and `retry_after` need a `status`")
         return self
