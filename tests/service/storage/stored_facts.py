@@ -1,15 +1,21 @@
 """Facts put into a database directly, many at once, as a store would have written them."""
 
+import sqlite3
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import asyncpg
 import numpy as np
 import numpy.typing as npt
 
+from kaos_memory.storage.local import facts as local
 from kaos_memory.tiers.lexical import cues, terms, words
-from kaos_memory.tiers.memory import fact_hash
+from kaos_memory.tiers.memory import NewFact, Owner, fact_hash
+
+from ..conftest import Where
 
 _COLUMNS = """principal, agent, session, text, hash, embedding, first_position, last_position,
     speaker, said_at, terms, words, cues"""
@@ -29,9 +35,12 @@ class Stored:
     speaker: str = ""
 
 
-async def store(admin_dsn: str, facts: Iterable[Stored]) -> None:
+async def store(where: Where, facts: Iterable[Stored]) -> None:
     """Add facts, each a second newer than the one before."""
-    connection = await asyncpg.connect(admin_dsn)
+    if isinstance(where, Path):
+        _store_locally(where, facts)
+        return
+    connection = await asyncpg.connect(where)
     try:
         await connection.execute("""
             SET search_path TO kaos_memory, public;
@@ -50,6 +59,22 @@ async def store(admin_dsn: str, facts: Iterable[Stored]) -> None:
         """)
     finally:
         await connection.close()
+
+
+def _store_locally(path: Path, facts: Iterable[Stored]) -> None:
+    with closing(sqlite3.connect(path, timeout=10)) as connection, connection:
+        connection.row_factory = sqlite3.Row
+        for place, fact in enumerate(facts):
+            new = NewFact(
+                fact.text,
+                [float(number) for number in fact.embedding],
+                fact.position or 1,
+                fact.position or 2,
+                _START + timedelta(seconds=place),
+                fact.speaker,
+            )
+            owner = Owner(fact.principal, fact.agent, fact.session)
+            local.add(connection, owner, ("m", "p"), [new])
 
 
 def _numbered(facts: Iterable[Stored]) -> tuple[Iterable[int], Iterable[Stored]]:

@@ -1,16 +1,15 @@
-"""Search in PostgreSQL: all of an owner's facts up to a limit, and a part of them above it."""
+"""Search: all of an owner's facts up to a limit, and a part of them above it."""
 
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
 from kaos_memory.settings import LongTerm
-from kaos_memory.storage.postgres.storage import PostgresStorage
+from kaos_memory.storage.protocol import Storage
 from kaos_memory.tiers.memory import Fact
 from kaos_memory.tiers.reach import Owners
 
-from ..conftest import StorageFactory
-from .driving import fetch
+from ..conftest import StorageFactory, Where
 from .stored_facts import Stored, store
 
 ALICE = Owners("alice")
@@ -18,15 +17,9 @@ NORTH, EAST, BETWEEN = [1.0] + [0.0] * 7, [0.0, 1.0] + [0.0] * 6, [0.6, 0.8] + [
 
 
 @pytest.fixture
-def backend() -> str:
-    return "postgres"
-
-
-@pytest.fixture
-async def small(make_storage: StorageFactory) -> AsyncIterator[PostgresStorage]:
+async def small(make_storage: StorageFactory) -> AsyncIterator[Storage]:
     """A store that compares all facts of an owner up to 20 of them."""
     storage = make_storage(long_term=LongTerm(exact_search_limit=20))
-    assert isinstance(storage, PostgresStorage)
     await storage.open()
     yield storage
     await storage.close()
@@ -36,21 +29,13 @@ def texts(facts: Sequence[Fact]) -> list[str]:
     return [fact.text for fact in facts]
 
 
-async def indexes(admin_dsn: str) -> list[str]:
-    rows = await fetch(
-        admin_dsn,
-        "SELECT indexname FROM pg_indexes WHERE indexdef LIKE '%hnsw%' ORDER BY indexname",
-    )
-    return [row[0] for row in rows]
-
-
-async def test_words_and_meaning_decide_together(small: PostgresStorage, admin_dsn: str):
+async def test_words_and_meaning_decide_together(small: Storage, where: Where):
     said = [
         Stored("I adopted a puppy", NORTH),
         Stored("Our meetings moved", NORTH),
         Stored("The dentist called", EAST),
     ]
-    await store(admin_dsn, said)
+    await store(where, said)
     found = await small.search(ALICE, "Which dentist?", NORTH, 10, None)
     assert texts(found)[0] == "The dentist called"
     assert [fact.score for fact in found] == pytest.approx([0.0, 1.0, 1.0])
@@ -61,41 +46,39 @@ async def test_words_and_meaning_decide_together(small: PostgresStorage, admin_d
 
 
 async def test_without_an_embedding_words_decide_and_no_fact_has_a_score(
-    small: PostgresStorage, admin_dsn: str
+    small: Storage, where: Where
 ):
-    await store(admin_dsn, [Stored("tea", NORTH), Stored("milk", EAST)])
+    await store(where, [Stored("tea", NORTH), Stored("milk", EAST)])
     found = await small.search(ALICE, "milk", None, 10, 0.9)
     assert texts(found) == ["milk", "tea"]
     assert {fact.score for fact in found} == {None}
 
 
-async def test_facts_below_the_threshold_are_left_out(small: PostgresStorage, admin_dsn: str):
-    await store(admin_dsn, [Stored("tea", NORTH), Stored("milk", EAST), Stored("oil", BETWEEN)])
+async def test_facts_below_the_threshold_are_left_out(small: Storage, where: Where):
+    await store(where, [Stored("tea", NORTH), Stored("milk", EAST), Stored("oil", BETWEEN)])
     assert texts(await small.search(ALICE, "tea", EAST, 10, 0.7)) == ["milk", "oil"]
     assert await small.search(ALICE, "tea", [-1.0] + [0.0] * 7, 10, 0.1) == []
 
 
-async def test_a_turn_is_found_by_the_words_of_the_turn_before_it(
-    small: PostgresStorage, admin_dsn: str
-):
+async def test_a_turn_is_found_by_the_words_of_the_turn_before_it(small: Storage, where: Where):
     said = [
         Stored("Seventeen, I think", NORTH, session="s-2", position=2, speaker="Ann"),
         Stored("How old was the bridge", NORTH, position=1, speaker="Bob"),
         Stored("Sixty of these, I think", NORTH, position=2, speaker="Ann"),
     ]
-    await store(admin_dsn, said)
+    await store(where, said)
     found = await small.search(ALICE, "age of the bridge", NORTH, 10, None)
     assert texts(found) == [said[1].text, said[2].text, said[0].text]
 
 
-async def test_a_search_sees_the_facts_of_its_owners_only(small: PostgresStorage, admin_dsn: str):
+async def test_a_search_sees_the_facts_of_its_owners_only(small: Storage, where: Where):
     said = [
         Stored("tea one", NORTH),
         Stored("tea two", NORTH, agent="other"),
         Stored("tea three", NORTH, session="s-2"),
         Stored("tea four", NORTH, principal="bob"),
     ]
-    await store(admin_dsn, said)
+    await store(where, said)
 
     async def found(owners: Owners) -> set[str]:
         return set(texts(await small.search(owners, "tea", NORTH, 10, None)))
@@ -108,8 +91,8 @@ async def test_a_search_sees_the_facts_of_its_owners_only(small: PostgresStorage
     assert await found(Owners("carol")) == set()
 
 
-async def test_identical_texts_count_once(small: PostgresStorage, admin_dsn: str):
-    await store(admin_dsn, [Stored("tea", NORTH, session=f"s-{at}") for at in range(3)])
+async def test_identical_texts_count_once(small: Storage, where: Where):
+    await store(where, [Stored("tea", NORTH, session=f"s-{at}") for at in range(3)])
     assert texts(await small.search(ALICE, "tea", NORTH, 10, None)) == ["tea"]
 
 
@@ -121,68 +104,27 @@ def many(count: int) -> list[Stored]:
 
 
 async def test_above_the_limit_the_nearest_are_found_and_the_newest_words(
-    small: PostgresStorage, admin_dsn: str
+    small: Storage, where: Where
 ):
-    await store(admin_dsn, many(1_300))
+    await store(where, many(1_300))
     assert texts(await small.search(ALICE, "zebra", EAST, 1, None)) == ["a rare orchid"]
     assert texts(await small.search(ALICE, "1299", NORTH, 1, None)) == ["walk number 1299"]
 
 
 async def test_above_the_limit_what_was_said_beside_the_nearest_is_compared_too(
-    small: PostgresStorage, admin_dsn: str
+    small: Storage, where: Where
 ):
     facts = many(1_300)
     facts[652] = Stored("seen near Oslo", NORTH)
-    await store(admin_dsn, facts)
+    await store(where, facts)
     found = await small.search(ALICE, "Oslo", EAST, 2, None)
     assert texts(found) == ["a rare orchid", "seen near Oslo"]
 
 
 async def test_above_the_limit_without_an_embedding_the_newest_are_compared(
-    small: PostgresStorage, admin_dsn: str
+    small: Storage, where: Where
 ):
-    await store(admin_dsn, many(60))
+    await store(where, many(60))
     found = await small.search(ALICE, "orchid 45", None, 100, None)
     assert texts(found)[0] == "walk number 45"
     assert set(texts(found)) == {f"walk number {at}" for at in range(40, 60)}
-
-
-async def test_a_partition_with_a_large_owner_gets_an_index_once(
-    small: PostgresStorage, admin_dsn: str
-):
-    await store(admin_dsn, [*many(21), Stored("few", NORTH, principal="bob")])
-    before = await small.search(ALICE, "zebra", EAST, 30, None)
-    assert await small.index_large_owners() == 1
-    assert len(await indexes(admin_dsn)) == 1
-    assert await small.index_large_owners() == 0
-    after = await small.search(ALICE, "zebra", EAST, 30, None)
-    assert texts(after)[0] == texts(before)[0] == "a rare orchid"
-    assert set(texts(after)) == set(texts(before))
-
-
-async def test_owners_within_the_limit_get_no_index(small: PostgresStorage, admin_dsn: str):
-    said = [
-        Stored(f"walk {at}", NORTH, principal=f"user-{owner}")
-        for owner in range(40)
-        for at in range(20)
-    ]
-    await store(admin_dsn, said)
-    assert await small.index_large_owners() == 0
-    assert await indexes(admin_dsn) == []
-
-
-async def test_an_index_whose_building_was_interrupted_is_made_anew(
-    small: PostgresStorage, admin_dsn: str
-):
-    await store(admin_dsn, many(30))
-    await small.index_large_owners()
-    await fetch(
-        admin_dsn,
-        """
-        UPDATE pg_index SET indisvalid = false
-        WHERE indexrelid = (SELECT oid FROM pg_class WHERE relname LIKE '%\\_embedding')
-        """,
-    )
-    assert await small.index_large_owners() == 1
-    assert await small.index_large_owners() == 0
-    assert len(await indexes(admin_dsn)) == 1

@@ -1,10 +1,11 @@
 """Hybrid search over an owner's facts.
 
 Up to a limit all facts of an owner are compared, so that recall is 1.0 by construction. Above it
-these are: the nearest, several times as many as are asked for; the newest, so that what was just
-said is found by its words too; and a sample, which also stands for all of them in means and
-frequencies. The nearest come from the index, and while it is being made from all of the owner's
-vectors. Where the query could not be embedded the newest are compared, as many as the limit.
+these are: the nearest, several times as many as are asked for; what was stored just before and
+after each of them; the newest, so that what was just said is found by its words too; and a sample,
+which also stands for all of them in means and frequencies. The nearest come from the index, and
+while it is being made from all of the owner's vectors. Where the query could not be embedded the
+newest are compared, as many as the limit.
 """
 
 import json
@@ -23,9 +24,11 @@ from kaos_memory.tiers.ranking import Candidates, rank
 from kaos_memory.tiers.reach import Owners
 
 _NEAREST_PER_RESULT: Final = 4
-_LEAST_NEAREST: Final = 400
-_NEWEST: Final = 500
-_SAMPLE: Final = 500
+_LEAST_NEAREST: Final = 200
+_BESIDE: Final = 2
+"""Facts before, and facts after, whose words count in part."""
+_NEWEST: Final = 300
+_SAMPLE: Final = 300
 _DAY: Final = 86_400_000_000
 
 _OWNED: Final = """
@@ -44,6 +47,15 @@ _AMONG: Final = "f.number IN (SELECT value FROM json_each(:numbers))"
 _NEWEST_OF: Final = """
     SELECT f.number FROM facts f WHERE {condition} ORDER BY f.number DESC LIMIT :most
 """
+_BESIDE_OF: Final = tuple(
+    f"""
+    SELECT f.number FROM facts f
+    WHERE {{condition}} AND f.number {side} :number
+        AND f.principal = (SELECT principal FROM facts WHERE number = :number)
+    ORDER BY f.number {order} LIMIT {_BESIDE}
+    """
+    for side, order in (("<", "DESC"), (">", "ASC"))
+)
 # Numbers come in the order of time, which this scatters.
 _SAMPLE_OF: Final = """
     SELECT f.number FROM facts f WHERE {condition}
@@ -84,7 +96,8 @@ class Search(OnDatabase):
             if nearest is not None:
                 sample = _numbers(connection, _SAMPLE_OF, owners, _SAMPLE)
                 newest = _numbers(connection, _NEWEST_OF, owners, _NEWEST)
-                among = list({*nearest, *newest, *sample})
+                beside = _beside(connection, owners, nearest)
+                among = list({*nearest, *beside, *newest, *sample})
             elif not _few(connection, owners, limit):
                 among = _numbers(connection, _NEWEST_OF, owners, limit)
             rows = _rows(connection, _COLUMNS, owners, among)
@@ -144,6 +157,18 @@ def _numbers(connection: Connection, query: str, owners: Owners, most: int) -> l
     condition, named = where(owners, "f")
     rows = connection.execute(query.replace("{condition}", condition), {**named, "most": most})
     return [number for (number,) in rows]
+
+
+def _beside(connection: Connection, owners: Owners, numbers: Sequence[int]) -> list[int]:
+    condition, named = where(owners, "f")
+    return [
+        beside
+        for number in numbers
+        for query in _BESIDE_OF
+        for (beside,) in connection.execute(
+            query.replace("{condition}", condition), {**named, "number": number}
+        )
+    ]
 
 
 def _only_of(connection: Connection, owners: Owners, numbers: Sequence[int]) -> list[int]:
