@@ -4,6 +4,7 @@ import asyncio
 import signal
 import sqlite3
 import sys
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 from kaos_memory.contract import ScopeLevel
 from kaos_memory.storage.local import facts
-from kaos_memory.storage.local.index import generation
+from kaos_memory.storage.local.index import FactIndex, generation
 from kaos_memory.storage.local.storage import LocalStorage
 from kaos_memory.tiers.memory import NewFact, Owner
 from kaos_memory.tiers.reach import Owners, Reach
@@ -235,6 +236,41 @@ async def test_few_facts_are_never_indexed(local: LocalStorage, directory: Path)
     await local.search(HERS, "fact", embedding(0), 10, None)
     await local.close()
     assert indexes(directory) == []
+
+
+async def test_the_index_is_made_for_owners_of_many_facts_and_once(
+    local: LocalStorage, directory: Path
+):
+    await remember(local, *(f"fact {at}" for at in range(20)))
+    assert await local.index_large_owners() == 0
+    assert indexes(directory) == []
+    await remember(local, "one more")
+    assert await local.index_large_owners() == 1
+    assert local._index._ready
+    assert await local.index_large_owners() == 0
+
+
+async def test_closing_does_not_wait_for_an_index_that_is_being_made(
+    local: LocalStorage, monkeypatch: pytest.MonkeyPatch
+):
+    await remember(local, *(f"fact {at}" for at in range(30)))
+    monkeypatch.setattr("kaos_memory.storage.local.index._BATCH", 1)
+    applied = threading.Event()
+    really = FactIndex._apply
+
+    def slowly(index: FactIndex) -> bool:
+        applied.set()
+        return really(index)
+
+    monkeypatch.setattr(FactIndex, "_apply", slowly)
+    making = asyncio.create_task(local.index_large_owners())
+    await asyncio.to_thread(applied.wait)
+    await local.close()
+    assert await making == 1
+    await local.open()
+    [left] = await local._db.read(lambda c: c.execute("SELECT count(*) FROM unindexed").fetchone())
+    assert left > 0
+    await indexed_exactly(local)
 
 
 async def test_chroma_holds_vectors_and_nothing_that_was_said(local: LocalStorage, directory: Path):

@@ -3,8 +3,9 @@
 Chroma holds numbers of facts and their vectors, nothing else, and all of it can be made again from
 SQLite. The facts that were added or deleted since it was last brought up to date are noted in
 SQLite (`unindexed`) by the transactions that change them; a crash in between only means that
-they are applied twice. It is made when a search first needs it: below that it would never be
-asked. An erasure throws it away, because Chroma leaves deleted vectors in its files.
+they are applied twice. It is made once somebody has more facts than are compared one by one:
+before that it would never be asked. An erasure throws it away, because Chroma leaves deleted
+vectors in its files.
 """
 
 import asyncio
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from chromadb.api.client import Client
     from chromadb.api.collection_configuration import CreateCollectionConfiguration
 
-_BATCH = 1_000
+_BATCH = 200
+"""Facts that are added at once; closing waits for one batch, about half a second."""
 _RETRY_SECONDS = 60.0
 _GENERATION = "SELECT value FROM meta WHERE key = 'index'"
 _CHANGED = """
@@ -59,10 +61,12 @@ class FactIndex:
         self._wanted = False
         self._queued = False
         self._retry_at = 0.0
+        self._closing = False
         self._drop_others(database.read_here(generation))
 
     def close(self) -> None:
         """Wait for what runs, then let go of all files."""
+        self._closing = True
         self._thread.shutdown(cancel_futures=True)
         self._leave()
 
@@ -106,9 +110,8 @@ class FactIndex:
         self._queued = False
         try:
             self._open(self._database.write_from_thread(_begin))
-            while self._apply():
-                pass
-            self._ready = True
+            self._catch_up()
+            self._ready = not self._closing
         except Exception as error:  # noqa: BLE001 - searches go on without it
             self._failed(error)
 
@@ -138,8 +141,7 @@ class FactIndex:
             self._name, embedding_function=None, configuration=_SETTINGS
         )
         self._generation = generation
-        while self._apply():
-            pass
+        self._catch_up()
         self._compare()
 
     def _compare(self) -> None:
@@ -155,6 +157,10 @@ class FactIndex:
             )
 
         self._database.write_from_thread(note_differences)
+
+    def _catch_up(self) -> None:
+        while not self._closing and self._apply():
+            pass
 
     def _apply(self) -> bool:
         """Apply the oldest changes. False where there was none."""

@@ -18,7 +18,7 @@ from kaos_memory.settings import LongTerm
 from kaos_memory.storage.local import vectors
 from kaos_memory.storage.local.database import Connection, OnDatabase, Row, value, where
 from kaos_memory.storage.local.facts import in_order
-from kaos_memory.storage.local.index import FactIndex
+from kaos_memory.storage.local.index import FactIndex, generation
 from kaos_memory.tiers.memory import Fact
 from kaos_memory.tiers.ranking import Candidates, rank
 from kaos_memory.tiers.reach import Owners
@@ -34,6 +34,7 @@ _DAY: Final = 86_400_000_000
 _OWNED: Final = """
     SELECT count(*) FROM (SELECT 1 FROM facts f WHERE {condition} LIMIT :limit + 1)
 """
+_LARGE: Final = "SELECT 1 FROM facts GROUP BY principal HAVING count(*) > :limit LIMIT 1"
 _COUNTS: Final = """
     SELECT (SELECT count(*) FROM facts f WHERE {condition}), (SELECT count(*) FROM vectors)
 """
@@ -119,6 +120,17 @@ class Search(OnDatabase):
             )
 
         return await self._db.read(look)
+
+    async def index_large_owners(self) -> int:
+        """Make the index where an owner has too many facts to compare. 1 where it was missing."""
+        named = {"limit": self._long_term.exact_search_limit}
+        large, made = await self._db.read(
+            lambda c: (value(c, _LARGE, named), generation(c) is not None)
+        )
+        if large is None:
+            return 0
+        await self._index.up_to_date()
+        return int(not made)
 
     async def _nearest(
         self, owners: Owners, embedding: Sequence[float], wanted: int

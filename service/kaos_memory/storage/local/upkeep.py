@@ -102,10 +102,6 @@ class Upkeep(OnDatabase):
         named = {"session_ref": session_ref, "kind": kind, "now": now()}
         return await self._db.write(lambda c: c.execute(_RETRY, named).rowcount == 1)
 
-    async def index_large_owners(self) -> int:
-        """Nothing to do: Chroma indexes every fact as it comes."""
-        return 0
-
     async def retain(self, retention: Retention, most: int) -> Mapping[str, int]:
         """Delete up to `most` of each kind of record that is over age. Returns how many."""
         ages = {
