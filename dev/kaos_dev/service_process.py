@@ -44,12 +44,21 @@ class ServiceProcess:
         environment: Its `KAOS_MEMORY_*` variables, and others that it needs.
         log: Where its output goes; kept after it ends.
         port: The port; omitted, a free one.
+        module: What runs: the service, or a module that runs it in a way of its own.
     """
 
-    def __init__(self, environment: Mapping[str, str], log: Path, port: int | None = None) -> None:
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        log: Path,
+        port: int | None = None,
+        *,
+        module: str = "kaos_memory.api.serve",
+    ) -> None:
         self.port = port or free_port()
         self.metrics_port = free_port()
         self.log = log
+        self._module = module
         inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         self._environment = {
             **inherited,
@@ -85,6 +94,11 @@ class ServiceProcess:
             raise ServiceFailedError("the service was not started")
         return self._process.pid
 
+    @property
+    def ended(self) -> bool:
+        """Whether it was started and has ended by itself."""
+        return self._process is not None and self._process.poll() is not None
+
     def start(self, *, wait: bool = True) -> None:
         """Start it, and wait until it is ready.
 
@@ -98,7 +112,7 @@ class ServiceProcess:
         try:
             self._process = _STARTER.submit(
                 subprocess.Popen[bytes],
-                [*launcher, sys.executable, "-m", "kaos_memory.api.serve"],
+                [*launcher, sys.executable, "-m", self._module],
                 env=self._environment,
                 stdout=self._output,
                 stderr=subprocess.STDOUT,

@@ -63,8 +63,9 @@ def test_anothers_readiness_is_not_the_services(
     def look_too_early(_port: int) -> None: ...
 
     monkeypatch.setattr("kaos_dev.service_process.require_free_port", look_too_early)
-    process = ServiceProcess({}, tmp_path / "log", stranger)
-    with pytest.raises(ServiceFailedError, match=r"the service ended:\nerror: .*is required"):
+    environment = {"KAOS_MEMORY_STORAGE_TYPE": "external"}
+    process = ServiceProcess(environment, tmp_path / "log", stranger)
+    with pytest.raises(ServiceFailedError, match=r"the service ended:\nerror: .* needs the external block"):
         process.start()
 
 
