@@ -19,6 +19,7 @@ import httpx
 import orjson
 
 from kaos_memory.engine.protocols import ModelError, ModelUnavailable
+from kaos_memory.engine.still_wanted import still_wanted
 from kaos_memory.engine.usage import CallListener, CallOutcome, ModelCall, tokens_of
 from kaos_memory.settings import Model, SettingsError
 
@@ -117,7 +118,9 @@ class Endpoint:
 
         Raises:
             ModelError: no connection, no answer in time, another status, or too long an answer.
+            Exception: what the check of `still_wanted` raises; then nothing was asked.
         """
+        await still_wanted()
         content = orjson.dumps(body)
         started = time.perf_counter()
         outcome, tokens = CallOutcome.UNUSABLE, 0

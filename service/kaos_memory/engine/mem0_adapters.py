@@ -6,6 +6,7 @@ ends every later call at once, and is raised by the extractor whatever Mem0 made
 
 import asyncio
 import concurrent.futures
+import contextvars
 import json
 import re
 import threading
@@ -36,6 +37,7 @@ class Bridge:
     def __init__(self, loop: asyncio.AbstractEventLoop, *, seconds: float) -> None:
         self._loop = loop
         self._seconds = seconds
+        self._context = contextvars.copy_context()
         self._lock = threading.Lock()
         self._running: concurrent.futures.Future[Any] | None = None
         self.failure: Exception | None = None
@@ -45,7 +47,10 @@ class Bridge:
         with self._lock:
             if self.failure is not None:
                 raise self.failure
-            self._running = running = asyncio.run_coroutine_threadsafe(start(), self._loop)
+            # In the context of the extraction, which knows whether it is still wanted.
+            self._running = running = self._context.run(
+                asyncio.run_coroutine_threadsafe, start(), self._loop
+            )
         try:
             return running.result(self._seconds)
         except concurrent.futures.CancelledError:

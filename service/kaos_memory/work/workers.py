@@ -5,6 +5,7 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 
 from kaos_memory.engine.protocols import (
     FactExtractor,
@@ -13,6 +14,7 @@ from kaos_memory.engine.protocols import (
     Neighbour,
     Summariser,
 )
+from kaos_memory.engine.still_wanted import asking_only_while
 from kaos_memory.engine.usage import TokenMeter
 from kaos_memory.storage.protocol import (
     Batch,
@@ -179,7 +181,9 @@ class Workers:
         batch = await self._storage.load(lease)
         if batch is not None:
             attempt.note(attempt=lease.attempt, turns=len(batch.turns))
-            await self._commit(batch)
+            # A lease is gone with what it was about: no model sees again what was erased meanwhile.
+            with asking_only_while(partial(self._storage.renew, lease, self._lease_for)):
+                await self._commit(batch)
 
     async def _commit(self, batch: Batch) -> None:
         if batch.lease.kind is WorkKind.FOLD:

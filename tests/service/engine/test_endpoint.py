@@ -7,6 +7,7 @@ import pytest
 
 from kaos_memory.engine.models import MAX_CHAT_ANSWER_BYTES, ChatModel
 from kaos_memory.engine.protocols import ModelError
+from kaos_memory.engine.still_wanted import asking_only_while
 from kaos_memory.settings import SettingsError
 
 from .scripted import KEY, Answer, ScriptedModels, completion
@@ -163,3 +164,19 @@ async def test_characters_that_no_storage_takes_are_replaced_both_ways(models: S
     assert await chat.complete("s\udfff", "u\x00") == "a\ufffdb\ufffdc\N{GRINNING FACE}"
     await chat.aclose()
     assert (models.requests[0].system, models.requests[0].user) == ("s\ufffd", "u\ufffd")
+
+
+async def test_what_is_no_longer_wanted_is_not_asked(models: ScriptedModels):
+    class ErasedError(Exception):
+        pass
+
+    async def check() -> None:
+        raise ErasedError
+
+    models.say(completion("fine"), completion("fine"))
+    chat = ChatModel(models.model("writer"))
+    with asking_only_while(check), pytest.raises(ErasedError):
+        await chat.complete("be brief", SECRET)
+    assert models.requests == []
+    assert await chat.complete("be brief", "hello") == "fine"
+    await chat.aclose()
