@@ -89,24 +89,6 @@ async def test_the_store_of_somebody_else_is_left_alone(run: Run, dsn: str):
     assert dsn not in ended.err
 
 
-async def test_looking_for_a_local_store_does_not_make_one(run: Run, tmp_path: Path):
-    nowhere = tmp_path / "nowhere"
-    ended = await run(
-        "work",
-        "list",
-        KAOS_MEMORY_STORAGE_TYPE="local",
-        KAOS_MEMORY_LOCAL_PATH=str(nowhere),
-        KAOS_MEMORY_EXTERNAL_DSN=None,
-        KAOS_MEMORY_EXTERNAL_DIMS=None,
-    )
-    assert (ended.code, ended.out) == (ExitCode.NO_STORAGE, "")
-    assert ended.err == (
-        f"error: there is no store in {nowhere}; correct storage.local.path "
-        "(KAOS_MEMORY_LOCAL_PATH)\n"
-    )
-    assert not nowhere.exists()
-
-
 def test_an_error_that_nobody_foresaw_is_logged_without_its_text():
     broken = (
         "from kaos_memory.commands import app, work\n"
