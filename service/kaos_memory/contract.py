@@ -7,6 +7,7 @@ works unchanged. Levels nest: session < agent < user; `store` is for admins.
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any, Self
+from uuid import UUID
 
 from pydantic import (
     AfterValidator,
@@ -78,6 +79,13 @@ def _storable(value: str) -> str:
     return value
 
 
+def _none_unless_uuid(value: object) -> UUID | None:
+    try:
+        return UUID(str(value))
+    except ValueError:
+        return None
+
+
 def _a_past_date(value: datetime) -> datetime:
     if not _EARLIEST <= value <= datetime.now(UTC) + timedelta(minutes=5):
         raise ValueError("must lie between 1900 and now")
@@ -89,6 +97,8 @@ Id = Annotated[
     BeforeValidator(_blank_is_absent),
 ]
 """An identity or session id; blank is the same as absent."""
+RecordId = Annotated[UUID | None, BeforeValidator(_none_unless_uuid)]
+"""The id of a record in a path. What is no UUID is nobody's id: None."""
 Text = Annotated[str, AfterValidator(_storable)]
 
 
@@ -214,19 +224,84 @@ class ForgetRequest(Message):
     dry_run: bool = False
 
 
-class Erasure(Message):
-    """The receipt of an erasure, or the plan of one: counts, and no content."""
+class ErasureLevel(StrEnum):
+    """How far an erasure reached: as far as a scope, or to one fact."""
 
-    id: str | None = None
+    SESSION = "session"
+    AGENT = "agent"
+    USER = "user"
+    STORE = "store"
+    FACT = "fact"
+
+
+Count = Annotated[int, Field(ge=0)]
+KeyedHash = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
+"""A name or a text as the store remembers it: hex of its HMAC with the store's own key."""
+
+
+class Erasure(Message):
+    """The receipt of an erasure, or the plan of one: counts and keyed hashes, no content.
+
+    As JSON it is also a line of an export, which can be replayed after a restore.
+    """
+
+    id: UUID | None = None
     """None for a plan."""
-    level: ScopeLevel
-    turns: int
-    digests: int
-    facts: int
-    sessions: int
-    residue: int
+    level: ErasureLevel
+    turns: Count
+    digests: Count
+    facts: Count
+    sessions: Count
+    residue: Count
     """Rows that a second scan still found; 0 where `forgotten` is true."""
-    erased_at: str | None = None
+    erased_at: AwareDatetime | None = None
+    """Later than all that was erased, earlier than all that came after it. None for a plan."""
+    principal_hash: KeyedHash | None = None
+    """Whose memory; None: everybody's."""
+    agent_hash: KeyedHash | None = None
+    """What which agent remembered; None: any."""
+    session_hash: KeyedHash | None = None
+    """What was said in which session; None: in any."""
+    fact_hash: KeyedHash | None = None
+    """Which fact, by its text; None: the level is another."""
+    erased_by: KeyedHash | None = None
+    """The agent that asked, hashed as `agent_hash` is; None: an admin or a person."""
+    key_id: Annotated[str, StringConstraints(pattern="^[0-9a-f]{16}$")] | None = None
+    """Which store's key made the hashes. None for a plan."""
+
+
+class FactRequest(Message):
+    """Which fact, and the scope that it is looked for in.
+
+    Without a level: an agent's own (`agent`), and for everybody else the whole `store`.
+    """
+
+    fact_id: RecordId
+    level: ScopeLevel | None = None
+    principal: Id = None
+    agent_client_id: Id = None
+    session_id: Id = None
+
+
+class FactResponse(Message):
+    """A fact as recalls show it; its metadata also say where it comes from."""
+
+    id: str
+    memory: str
+    hash: str
+    metadata: dict[str, Any]
+    """`kaos_run` (session), `first_turn` and `last_turn` (positions in it, from 1), `said_at`,
+    `model`, `prompt_hash`."""
+    user_id: str | None = None
+    agent_id: str
+    created_at: str
+    updated_at: str
+
+
+class ErasureRequest(Message):
+    """Which receipt."""
+
+    erasure_id: RecordId
 
 
 class ForgetResponse(Message):

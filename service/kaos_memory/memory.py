@@ -5,10 +5,13 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Generic, TypeVar
+from uuid import UUID
 
 from kaos_memory.contract import (
     Erasure,
+    FactResponse,
     LongTermContext,
     MediumTermContext,
     MemoryTier,
@@ -18,11 +21,11 @@ from kaos_memory.contract import (
 )
 from kaos_memory.engine.protocols import Embedder, ModelError, Reranker
 from kaos_memory.settings import FailureMode, ServiceSettings
-from kaos_memory.storage.protocol import Storage, StorageUnavailable
+from kaos_memory.storage.protocol import IdempotencyKey, Storage, StorageUnavailable
 from kaos_memory.telemetry.catalogue import TierOutcome
 from kaos_memory.telemetry.instruments import Instruments
 from kaos_memory.tiers import facts as facts_tier
-from kaos_memory.tiers import window
+from kaos_memory.tiers import provenance, window
 from kaos_memory.tiers.memory import Conversation, Fact, NewTurn, Owner
 from kaos_memory.tiers.reach import Owners, Reach
 
@@ -51,6 +54,8 @@ class Written:
 
     stored: bool
     scheduled: bool = False
+    replayed: bool = False
+    """It was stored before, under the same key."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,10 @@ class Page:
 
     answer: RecallResponse
     next_cursor: str | None
+
+
+class NotThere(Exception):
+    """There is no such thing, or it is not the caller's. The message is what kind of thing."""
 
 
 class Memory:
@@ -133,11 +142,18 @@ class Memory:
         return Page(answer, next_cursor)
 
     async def write(
-        self, owner: Owner, turns: Sequence[Turn], *, infer: bool, failure_mode: FailureMode | None
+        self,
+        owner: Owner,
+        turns: Sequence[Turn],
+        *,
+        infer: bool,
+        failure_mode: FailureMode | None,
+        idempotency_key: str | None = None,
     ) -> Written:
-        """Store turns.
+        """Store turns; with a key once, however often they are sent.
 
         Raises:
+            IdempotencyConflict: the key was used for another write.
             StorageUnavailable: they could not be stored, and the failure mode is strict.
         """
         new = [
@@ -146,14 +162,16 @@ class Memory:
         ]
         try:
             async with asyncio.timeout(WRITE_SECONDS):
-                scheduled = await self._storage.append(owner, new)
+                appended = await self._storage.append(owner, new, self._key(idempotency_key))
         except (StorageUnavailable, TimeoutError) as error:
             if self._strict(failure_mode):
                 raise StorageUnavailable(type(error).__name__) from error
             return Written(stored=False)
-        if scheduled:
+        if appended.replayed:
+            self._instruments.replayed()
+        elif appended.scheduled:
             self._wake_workers()
-        return Written(stored=True, scheduled=scheduled)
+        return Written(True, appended.scheduled, appended.replayed)
 
     async def close_sessions(self, reach: Reach) -> bool:
         """Have the turns of a session extracted now. True where work is due for it.
@@ -167,7 +185,12 @@ class Memory:
         return scheduled
 
     async def forget(
-        self, reach: Reach, *, failure_mode: FailureMode | None, dry_run: bool
+        self,
+        reach: Reach,
+        *,
+        failure_mode: FailureMode | None,
+        dry_run: bool,
+        by: str | None = None,
     ) -> Erasure | None:
         """Erase, and return the receipt; None where that failed softly and nothing is erased.
 
@@ -175,11 +198,63 @@ class Memory:
             StorageUnavailable: nothing could be erased, and the failure mode is strict.
         """
         try:
-            return await self._storage.erase(reach, dry_run=dry_run)
+            receipt = await self._storage.erase(reach, dry_run=dry_run, by=by)
         except StorageUnavailable:
             if self._strict(failure_mode):
                 raise
             return None
+        if not dry_run:
+            _log_receipt(receipt)
+        return receipt
+
+    async def fact(self, reach: Reach, fact_id: UUID | None) -> FactResponse:
+        """A fact that a reach covers, with its provenance.
+
+        Raises:
+            NotThere: there is none, or it is out of reach.
+        """
+        found = fact_id and await self._storage.fact(reach.owners, fact_id)
+        if not found:
+            raise NotThere("fact")
+        return FactResponse.model_validate(provenance.record(*found))
+
+    async def forget_fact(
+        self, reach: Reach, fact_id: UUID | None, *, by: str | None = None
+    ) -> Erasure | None:
+        """Erase a fact that a reach covers, as `forget` does with the default failure mode.
+
+        Raises:
+            NotThere: there is none, or it is out of reach.
+        """
+        if fact_id is None:
+            raise NotThere("fact")
+        try:
+            receipt = await self._storage.erase_fact(reach.owners, fact_id, by=by)
+        except StorageUnavailable:
+            if self._strict(None):
+                raise
+            return None
+        if receipt is None:
+            raise NotThere("fact")
+        _log_receipt(receipt)
+        return receipt
+
+    async def receipt(self, erasure_id: UUID | None, *, to: str | None) -> Erasure:
+        """The receipt of an erasure, for an agent or, without one, for an admin.
+
+        Raises:
+            NotThere: there is none, or it is not about that agent and was not asked for by it.
+        """
+        found = erasure_id and await self._storage.receipt(erasure_id, to=to)
+        if not found:
+            raise NotThere("receipt")
+        return found
+
+    def _key(self, name: str | None) -> IdempotencyKey | None:
+        if name is None:
+            return None
+        hours = self.settings.retention.idempotency_hours
+        return IdempotencyKey(name, timedelta(hours=hours))
 
     def _strict(self, failure_mode: FailureMode | None) -> bool:
         return (failure_mode or self.settings.default_failure_mode) is FailureMode.STRICT
@@ -275,3 +350,8 @@ class Memory:
         finally:
             self._instruments.tier(tier, outcome, time.monotonic() - began)
         return Read([], degraded=True)
+
+
+def _log_receipt(receipt: Erasure) -> None:
+    """Receipts must outlive the loss of the database, to be replayed in what is restored."""
+    _log.info("erasure", extra={"receipt": receipt.model_dump(mode="json", exclude_none=True)})

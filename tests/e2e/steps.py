@@ -181,7 +181,9 @@ async def _settled(store: Store) -> None:
     """Wait until no background work is due."""
     async with asyncio.timeout(_SETTLE_SECONDS):
         while True:
-            rows = await asyncio.to_thread(store.rows, "SELECT dead, last_error FROM work WHERE NOT waiting")
+            rows = await asyncio.to_thread(
+                store.rows, "SELECT dead, last_error FROM work WHERE NOT waiting"
+            )
             dead = [row["last_error"] for row in rows if row["dead"]]
             if dead:
                 raise E2EError(f"background work is dead: {dead}")

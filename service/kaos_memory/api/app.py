@@ -12,13 +12,16 @@ from fastapi.telemetry import TelemetryConfig
 
 from kaos_memory.api import problems
 from kaos_memory.api.limits import BodyLimit, Places
-from kaos_memory.api.operations import Operation, answer, mount
+from kaos_memory.api.operations import Call, Operation, answer, mount
 from kaos_memory.api.request_ids import RequestIds
-from kaos_memory.authorization.decide import reach, session_of, writer
+from kaos_memory.authorization.decide import reach, scope_of, session_of, writer
 from kaos_memory.contract import (
     CloseRequest,
     CloseResponse,
     Erasure,
+    ErasureRequest,
+    FactRequest,
+    FactResponse,
     ForgetRequest,
     ForgetResponse,
     ListRequest,
@@ -29,7 +32,6 @@ from kaos_memory.contract import (
     WriteRequest,
     WriteResponse,
 )
-from kaos_memory.identity.caller import Caller
 from kaos_memory.memory import Memory
 from kaos_memory.settings import ServiceSettings
 from kaos_memory.storage.protocol import Storage, StorageMisconfigured, StorageUnavailable
@@ -148,12 +150,12 @@ def _probes(app: FastAPI, parts: Parts) -> None:
 def _operations(parts: Parts) -> list[Operation]:
     memory, settings = parts.memory, parts.settings
 
-    def covered(scope: Scope, who: Caller) -> Reach:
-        return reach(scope, who, settings.max_read_scope)
+    def covered(scope: Scope, call: Call) -> Reach:
+        return reach(scope, call.caller, settings.max_read_scope)
 
-    async def recall(body: RecallRequest, who: Caller) -> Response:
+    async def recall(body: RecallRequest, call: Call) -> Response:
         found = await memory.recall(
-            covered(body.scope, who),
+            covered(body.scope, call),
             body.query,
             top_k=body.top_k,
             include=body.include,
@@ -161,9 +163,9 @@ def _operations(parts: Parts) -> list[Operation]:
         )
         return answer(found)
 
-    async def list_page(body: ListRequest, who: Caller) -> Response:
+    async def list_page(body: ListRequest, call: Call) -> Response:
         page = await memory.list_page(
-            covered(body.scope, who),
+            covered(body.scope, call),
             include=body.include,
             token_budget=body.short_term_token_budget,
             limit=body.limit,
@@ -171,27 +173,43 @@ def _operations(parts: Parts) -> list[Operation]:
         )
         return answer(ListResponse(**dict(page.answer), next_cursor=page.next_cursor))
 
-    async def write(body: WriteRequest, who: Caller) -> Response:
+    async def write(body: WriteRequest, call: Call) -> Response:
         written = await memory.write(
-            writer(body.attribution, who),
+            writer(body.attribution, call.caller),
             body.all_turns(),
             infer=body.infer,
             failure_mode=body.failure_mode,
+            idempotency_key=call.idempotency_key,
         )
         shown = WriteResponse(
             accepted=written.stored, scheduled=written.scheduled, degraded=not written.stored
         )
         return answer(shown, 202 if written.scheduled else 200)
 
-    async def close(body: CloseRequest, who: Caller) -> Response:
-        scheduled = await memory.close_sessions(session_of(covered(body.scope, who)))
+    async def close(body: CloseRequest, call: Call) -> Response:
+        scheduled = await memory.close_sessions(session_of(covered(body.scope, call)))
         return answer(CloseResponse(scheduled=scheduled), 202 if scheduled else 200)
 
-    async def forget(body: ForgetRequest, who: Caller) -> Response:
+    async def forget(body: ForgetRequest, call: Call) -> Response:
         receipt = await memory.forget(
-            covered(body.scope, who), failure_mode=body.failure_mode, dry_run=body.dry_run
+            covered(body.scope, call),
+            failure_mode=body.failure_mode,
+            dry_run=body.dry_run,
+            by=call.caller.actor,
         )
         return answer(_forgotten(receipt, dry_run=body.dry_run))
+
+    async def fact(asked: FactRequest, call: Call) -> Response:
+        within = covered(scope_of(asked, call.caller), call)
+        return answer(await memory.fact(within, asked.fact_id))
+
+    async def forget_fact(asked: FactRequest, call: Call) -> Response:
+        within = covered(scope_of(asked, call.caller), call)
+        receipt = await memory.forget_fact(within, asked.fact_id, by=call.caller.actor)
+        return answer(_forgotten(receipt, dry_run=False))
+
+    async def receipt(asked: ErasureRequest, call: Call) -> Response:
+        return answer(await memory.receipt(asked.erasure_id, to=call.caller.actor))
 
     return [
         Operation(
@@ -206,6 +224,7 @@ def _operations(parts: Parts) -> list[Operation]:
             WriteRequest,
             WriteResponse,
             write,
+            idempotent=True,
         ),
         Operation(
             "/v1/sessions/close",
@@ -216,6 +235,30 @@ def _operations(parts: Parts) -> list[Operation]:
         ),
         Operation(
             "/v1/forget", "Erase a scope in every tier", ForgetRequest, ForgetResponse, forget
+        ),
+        Operation(
+            "/v1/facts/{fact_id}",
+            "A fact and where it comes from",
+            FactRequest,
+            FactResponse,
+            fact,
+            method="GET",
+        ),
+        Operation(
+            "/v1/facts/{fact_id}",
+            "Erase a fact",
+            FactRequest,
+            ForgetResponse,
+            forget_fact,
+            method="DELETE",
+        ),
+        Operation(
+            "/v1/erasures/{erasure_id}",
+            "The receipt of an erasure",
+            ErasureRequest,
+            Erasure,
+            receipt,
+            method="GET",
         ),
     ]
 

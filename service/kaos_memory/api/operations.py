@@ -1,11 +1,11 @@
-"""The operations of the contract as routes: a body in, an answer out, under the same rules for all.
+"""The operations of the contract as routes: a message in, an answer out, the same rules for all.
 
 They are mounted as plain routes: FastAPI's own reading of bodies and dependencies took a third of
 the service's time for a request. What they would add to the OpenAPI document is added here.
 """
 
-import json
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import isawaitable
@@ -13,24 +13,24 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.responses import Response
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.requests import Request
 
-from kaos_memory.api import observed
+from kaos_memory.api import observed, reading
 from kaos_memory.api.limits import Places
-from kaos_memory.api.problems import InvalidRequest
-from kaos_memory.contract import Id, Message
+from kaos_memory.contract import Message
 from kaos_memory.identity.caller import Caller
 from kaos_memory.telemetry.spans import Telemetry
 
 _PREFIX = "/v1/"
-_ACTOR_HEADER = "x-actor"
-_ACTOR = TypeAdapter[str | None](Id)
-_MOST_FINDINGS = 50
+_IN_BRACES = re.compile(r"{(\w+)}")
+_REFERENCE = "#/components/schemas/"
 _STATUSES = {
     "400": "The scope lacks the identity that its level is about",
     "403": "The caller may not do this",
+    "404": "It is not there, or not the caller's",
+    "409": "The idempotency key was used for another write",
     "413": "The body is too large",
     "422": "A field breaks a bound; the answer names it",
     "503": "The service cannot work now; try again after the wait",
@@ -39,20 +39,38 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
+class Call:
+    """What a request says beside its message."""
+
+    caller: Caller
+    idempotency_key: str | None = None
+
+
+@dataclass(frozen=True)
 class Operation:
     """One call of the contract."""
 
     path: str
     summary: str
-    body: type[Message]
+    request: type[Message]
+    """The body of a POST; otherwise the parameters of the path and of the query."""
     answer: type[Message]
-    run: Callable[[Any, Caller], Awaitable[Response]]
-    """Gets the validated body and who calls."""
+    run: Callable[[Any, Call], Awaitable[Response]]
+    """Gets the validated message, and who calls."""
+    method: str = "POST"
+    idempotent: bool = False
+    """Whether it heeds the header `Idempotency-Key`."""
 
     @property
     def name(self) -> str:
         """Its name in metrics and spans."""
-        return self.path.removeprefix(_PREFIX).replace("/", ".")
+        named = self.path.removeprefix(_PREFIX).partition("/{")[0].replace("/", ".")
+        return named if self.method == "POST" else f"{named}.{self.method.lower()}"
+
+    @property
+    def path_parameters(self) -> set[str]:
+        """The fields of its request that are parts of the path."""
+        return set(_IN_BRACES.findall(self.path))
 
 
 class _Answer(Response):
@@ -75,7 +93,7 @@ def mount(
     telemetry.instruments.requests = places
     for operation in operations:
         endpoint = _endpoint(app, operation, places, telemetry)
-        app.add_route(operation.path, endpoint, methods=["POST"])
+        app.add_route(operation.path, endpoint, methods=[operation.method])
     document = app.openapi
 
     def with_operations() -> dict[str, Any]:
@@ -102,9 +120,9 @@ def _endpoint(
         with telemetry.operation(name, request.headers) as running:
             try:
                 async with places.held():
-                    body = _parsed(operation.body, content)
-                    observed.asked(body, running)
-                    response = await operation.run(body, _caller(request))
+                    message, call = _read(operation, request, content)
+                    observed.asked(message, running)
+                    response = await operation.run(message, call)
             except Exception as error:  # noqa: BLE001 - answered, and logged if it is a crash
                 response = await _problem(app, request, error)
                 observed.refused(error, response.status_code, name, running, instruments)
@@ -116,6 +134,15 @@ def _endpoint(
     return endpoint
 
 
+def _read(operation: Operation, request: Request, content: bytes) -> tuple[Message, Call]:
+    if operation.method == "POST":
+        message = reading.body(operation.request, content)
+    else:
+        message = reading.parameters(operation.request, request)
+    key = reading.idempotency_key(request) if operation.idempotent else None
+    return message, Call(reading.caller(request), key)
+
+
 async def _problem(app: FastAPI, request: Request, error: Exception) -> Response:
     """The answer of the handler that is installed for an exception; the last one is for crashes."""
     kind = next(kind for kind in type(error).__mro__ if kind in app.exception_handlers)
@@ -125,73 +152,46 @@ async def _problem(app: FastAPI, request: Request, error: Exception) -> Response
     return await response if isawaitable(response) else response
 
 
-def _parsed(body: type[Message], content: bytes) -> Message:
-    try:
-        return body.model_validate_json(content)
-    except ValidationError as error:
-        findings = _findings(error)
-    if findings[0]["type"] == "json_invalid":
-        # Python's parser takes lone surrogates, so that the field that has them can be named.
-        try:
-            return body.model_validate(json.loads(content))
-        except ValidationError as error:
-            findings = _findings(error)
-        except (ValueError, RecursionError):
-            pass
-    raise InvalidRequest(findings)
-
-
-def _findings(error: ValidationError) -> Sequence[Mapping[str, Any]]:
-    """What pydantic found; of very many findings only how many, which takes no time to say."""
-    if error.error_count() <= _MOST_FINDINGS:
-        return error.errors(include_url=False)
-    message = f"has {error.error_count()} fields that are unknown or break rules"
-    return [{"type": "value_error", "loc": ("body",), "msg": message, "input": None}]
-
-
-def _caller(request: Request) -> Caller:
-    actors = request.headers.getlist(_ACTOR_HEADER)
-    if not actors:
-        return Caller()
-    actor = actors[0]
-    if len(actors) > 1 or not actor.strip():
-        # Blank or ambiguous must not pass for a request without an actor, which is an admin's.
-        message = "must name one agent; leave the header out where none acts"
-        raise InvalidRequest([{"type": "value_error", "loc": (_ACTOR_HEADER,), "msg": message}])
-    try:
-        return Caller(actor=_ACTOR.validate_python(actor))
-    except ValidationError as error:
-        findings = error.errors(include_url=False)
-        raise InvalidRequest(
-            [finding | {"loc": (_ACTOR_HEADER,)} for finding in findings]
-        ) from None
-
-
 def _describe(document: dict[str, Any], operations: Sequence[Operation]) -> None:
-    bodies = [(operation.body, "validation") for operation in operations]
+    requests = [(operation.request, "validation") for operation in operations]
     answers = [(operation.answer, "serialization") for operation in operations]
     _, schemas = models_json_schema(
-        [*bodies, *answers],  # type: ignore[list-item]
-        ref_template="#/components/schemas/{model}",
+        [*requests, *answers],  # type: ignore[list-item]
+        ref_template=_REFERENCE + "{model}",
     )
     components = document.setdefault("components", {}).setdefault("schemas", {})
     components.update(schemas.get("$defs", {}))
     for operation in operations:
-        reference = f"#/components/schemas/{operation.answer.__name__}"
-        shown = {"application/json": {"schema": {"$ref": reference}}}
-        refusals = {status: {"description": text} for status, text in _STATUSES.items()}
-        responses = {"200": {"description": "Done", "content": shown}, **refusals}
-        body = f"#/components/schemas/{operation.body.__name__}"
-        document["paths"][operation.path] = {
-            "post": {
-                "summary": operation.summary,
-                "requestBody": {
-                    "required": True,
-                    "content": {"application/json": {"schema": {"$ref": body}}},
-                },
-                "parameters": [
-                    {"name": _ACTOR_HEADER, "in": "header", "schema": {"type": "string"}}
-                ],
-                "responses": responses,
-            }
-        }
+        described = document["paths"].setdefault(operation.path, {})
+        described[operation.method.lower()] = _described(operation, components)
+
+
+def _described(operation: Operation, schemas: Mapping[str, Any]) -> dict[str, Any]:
+    refusals = {status: {"description": text} for status, text in _STATUSES.items()}
+    headers = [reading.ACTOR_HEADER]
+    if operation.idempotent:
+        headers.append(reading.IDEMPOTENCY_HEADER)
+    parameters: list[dict[str, Any]] = [
+        {"name": name, "in": "header", "schema": {"type": "string"}} for name in headers
+    ]
+    described: dict[str, Any] = {
+        "summary": operation.summary,
+        "responses": {
+            "200": {"description": "Done", "content": _json_of(operation.answer)},
+            **refusals,
+        },
+        "parameters": parameters,
+    }
+    if operation.method == "POST":
+        described["requestBody"] = {"required": True, "content": _json_of(operation.request)}
+        return described
+    request = schemas[operation.request.__name__]
+    for name, schema in request["properties"].items():
+        in_path = name in operation.path_parameters
+        place = "path" if in_path else "query"
+        parameters.append({"name": name, "in": place, "required": in_path, "schema": schema})
+    return described
+
+
+def _json_of(message: type[Message]) -> dict[str, Any]:
+    return {"application/json": {"schema": {"$ref": _REFERENCE + message.__name__}}}

@@ -14,7 +14,8 @@ from kaos_memory.authorization.decide import (
     MissingSession,
     WiderThanSession,
 )
-from kaos_memory.storage.protocol import InvalidCursor, StorageUnavailable
+from kaos_memory.memory import NotThere
+from kaos_memory.storage.protocol import IdempotencyConflict, InvalidCursor, StorageUnavailable
 
 RETRY_AFTER_SECONDS = 2
 """What callers are told to wait when the service cannot work now."""
@@ -141,6 +142,18 @@ async def _on_cursor(_request: Request, _error: Exception) -> Response:
     return field_problem("cursor", "is not one that a page returned; leave it out to begin")
 
 
+async def _on_not_there(_request: Request, error: Exception) -> Response:
+    return problem(404, "Not Found", f"there is no such {error}, or it is out of your reach")
+
+
+async def _on_conflict(_request: Request, _error: Exception) -> Response:
+    detail = (
+        "Idempotency-Key: was used for another write; send that one again unchanged, or give this "
+        "one a key of its own"
+    )
+    return problem(409, "Conflict", detail)
+
+
 async def _on_unavailable(_request: Request, _error: Exception) -> Response:
     return unavailable("the storage does not answer; try again after the wait")
 
@@ -157,6 +170,8 @@ _HANDLERS = {
     MissingSession: _on_missing_session,
     WiderThanSession: _on_wider,
     InvalidCursor: _on_cursor,
+    NotThere: _on_not_there,
+    IdempotencyConflict: _on_conflict,
     StorageUnavailable: _on_unavailable,
     Overloaded: _on_overloaded,
     Exception: _on_crash,

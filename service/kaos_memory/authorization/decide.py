@@ -5,7 +5,7 @@ session (P, A, S) / (P, *, S) / (*, *, S); agent (P, A) / (P, A) / (*, A);
 user (P, *) / (P, *) / (P, *); store refused / refused / all. So the levels nest.
 """
 
-from kaos_memory.contract import Attribution, Scope, ScopeLevel
+from kaos_memory.contract import Attribution, FactRequest, Scope, ScopeLevel
 from kaos_memory.identity.caller import Caller
 from kaos_memory.settings import MaxReadScope
 from kaos_memory.tiers.memory import NO_PRINCIPAL, Owner
@@ -63,6 +63,19 @@ def reach(scope: Scope, caller: Caller, max_read_scope: MaxReadScope) -> Reach:
         level=scope.level,
         owners=owners[scope.level],
         conversations=Owners(principal, agent, scope.session_id) if scope.session_id else None,
+    )
+
+
+def scope_of(request: FactRequest, caller: Caller) -> Scope:
+    """Where a fact is looked for: without a level, in an agent's own memory, or in all."""
+    level, agent = request.level, request.agent_client_id
+    if level is None and caller.actor:
+        level, agent = ScopeLevel.AGENT, agent or caller.actor
+    return Scope(
+        level=level or ScopeLevel.STORE,
+        principal=request.principal,
+        agent_client_id=agent,
+        session_id=request.session_id,
     )
 
 

@@ -1,6 +1,6 @@
 """What a storage does. PostgreSQL is one; the rules that both must keep are in `tiers`."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -11,6 +11,7 @@ from kaos_memory.contract import Erasure
 from kaos_memory.engine.protocols import Neighbour
 from kaos_memory.settings import Retention
 from kaos_memory.tiers.memory import Conversation, Digest, Fact, NewFact, NewTurn, Owner, Turn
+from kaos_memory.tiers.provenance import Provenance
 from kaos_memory.tiers.reach import Owners, Reach
 
 
@@ -32,6 +33,14 @@ class LeaseLost(Exception):
 
 class InvalidCursor(Exception):
     """The cursor is not one that a page returned."""
+
+
+class IdempotencyConflict(Exception):
+    """The key of a write was used before, for another one."""
+
+
+class UnusableReceipt(Exception):
+    """The receipt cannot be replayed here. The message says why."""
 
 
 class WorkKind(StrEnum):
@@ -112,6 +121,26 @@ class Batch:
     epochs: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class IdempotencyKey:
+    """What an agent, acting for a principal, calls one write, so that sending it again is safe."""
+
+    name: str
+    """1 to 200 printable ASCII characters."""
+    valid_for: timedelta
+    """For how long the first answer is given again; after that the key is free."""
+
+
+@dataclass(frozen=True)
+class Appended:
+    """What became of a write."""
+
+    scheduled: bool
+    """Background work became due with it."""
+    replayed: bool = False
+    """It was stored before, under the same key; nothing was stored now."""
+
+
 class Storage(Protocol):
     """All tiers of one store. Every method may raise `StorageUnavailable`."""
 
@@ -127,8 +156,20 @@ class Storage(Protocol):
         """Prove that statements are answered."""
         ...
 
-    async def append(self, owner: Owner, turns: Sequence[NewTurn]) -> bool:
-        """Store turns, compact where due. True where background work became due with it."""
+    async def append(
+        self, owner: Owner, turns: Sequence[NewTurn], key: IdempotencyKey | None = None
+    ) -> Appended:
+        """Store turns, compact where due.
+
+        With a key they are stored once: the same write again, on whichever replica and at
+        whichever moment, gets the first one's answer; one that was rolled back does not count.
+        The key is recorded in the transaction that stores the turns, as keyed hashes
+        (`ErasureKey.write`, `ErasureKey.content`) that name nobody. Erasures leave it, so that a
+        late retry brings nothing back. A record over its age counts as none.
+
+        Raises:
+            IdempotencyConflict: the key was used for another write.
+        """
         ...
 
     async def close_sessions(self, owners: Owners) -> bool:
@@ -174,8 +215,52 @@ class Storage(Protocol):
         """
         ...
 
-    async def erase(self, reach: Reach, *, dry_run: bool) -> Erasure:
-        """Delete everything that a reach covers, scan again, and write the receipt."""
+    async def fact(self, owners: Owners, fact_id: UUID) -> tuple[Fact, Provenance] | None:
+        """A fact of these owners and where it comes from, or None."""
+        ...
+
+    async def erase(self, reach: Reach, *, dry_run: bool, by: str | None = None) -> Erasure:
+        """Delete everything that a reach covers, scan again, and write the receipt.
+
+        Args:
+            reach: What is erased.
+            dry_run: Only count; the result is a plan.
+            by: The agent that asks, or None.
+        """
+        ...
+
+    async def erase_fact(
+        self, owners: Owners, fact_id: UUID, *, by: str | None = None
+    ) -> Erasure | None:
+        """Delete a fact of these owners as `erase` does; None where there is none.
+
+        Facts of the same text go with it, as far as they are of its principal and of these
+        owners: recalls show them as one.
+        """
+        ...
+
+    async def receipt(self, erasure_id: UUID, *, to: str | None = None) -> Erasure | None:
+        """A receipt. An agent (`to`) gets those that are about it or that it asked for."""
+        ...
+
+    def receipts(self, after: datetime | None = None) -> AsyncIterator[Erasure]:
+        """All receipts of erasures after a time, the oldest first."""
+        ...
+
+    async def replay(self, receipt: Erasure) -> Erasure:
+        """Erase again, in a database that was restored, what a receipt says was erased.
+
+        Whose memory that is, is found by hashing the names in the database. Of it goes what is
+        older than the receipt: whole sessions that began before it, with all their facts, and
+        facts that were made before it; of the level `fact`, the facts with that hash. The receipt
+        is recorded if it is missing. Doing it twice changes nothing.
+
+        Returns:
+            The receipt, with the counts and the residue of this replay.
+
+        Raises:
+            UnusableReceipt: it is a plan, or was made with the key of another store.
+        """
         ...
 
     async def claim(

@@ -134,7 +134,7 @@ ERASURES = Metric(
     Kind.COUNTER,
     "{erasure}",
     "Erasures that were carried out and verified; dry runs do not count",
-    {"level": "`session`, `agent`, `user`, `store`"},
+    {"level": "`session`, `agent`, `user`, `store`, `fact`"},
 )
 ERASED_ROWS = Metric(
     "kaos.memory.erased_rows",

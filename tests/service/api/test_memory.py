@@ -2,7 +2,7 @@
 
 import pytest
 
-from kaos_memory.contract import Erasure, ScopeLevel
+from kaos_memory.contract import Erasure, ErasureLevel
 from kaos_memory.storage.postgres.storage import PostgresStorage
 
 from .conftest import Service, ServiceFactory
@@ -255,7 +255,7 @@ async def test_nothing_is_called_forgotten_while_a_second_scan_finds_rows(
 ):
     async def erase(*_: object, **__: object) -> Erasure:
         return Erasure(
-            id="r", level=ScopeLevel.USER, turns=1, digests=0, facts=0, sessions=1, residue=residue
+            level=ErasureLevel.USER, turns=1, digests=0, facts=0, sessions=1, residue=residue
         )
 
     monkeypatch.setattr(PostgresStorage, "erase", erase)

@@ -135,7 +135,14 @@ async def test_the_openapi_document_describes_every_operation(start: ServiceFact
         document = (await service.client.get("/openapi.json")).json()
     assert set(document["paths"]) == {
         *("/healthz", "/readyz", "/v1/recall", "/v1/list", "/v1/write", "/v1/forget"),
-        "/v1/sessions/close",
+        *("/v1/sessions/close", "/v1/facts/{fact_id}", "/v1/erasures/{erasure_id}"),
+    }
+    fact = document["paths"]["/v1/facts/{fact_id}"]
+    assert set(fact) == {"get", "delete"}
+    assert {(each["name"], each["in"]) for each in fact["get"]["parameters"]} == {
+        ("x-actor", "header"),
+        ("fact_id", "path"),
+        *((name, "query") for name in ("level", "principal", "agent_client_id", "session_id")),
     }
     body = document["paths"]["/v1/write"]["post"]["requestBody"]["content"]["application/json"]
     name = body["schema"]["$ref"].rpartition("/")[2]

@@ -21,8 +21,8 @@ async def window(storage: Storage, owners: Owners, budget: int = 1_000) -> list[
 
 
 async def test_turns_come_back_in_the_order_they_were_written(storage: Storage):
-    assert await storage.append(ALICE, turns("one", "two")) is False
-    assert await storage.append(ALICE, turns("three")) is False
+    assert (await storage.append(ALICE, turns("one", "two"))).scheduled is False
+    assert (await storage.append(ALICE, turns("three"))).scheduled is False
     assert await window(storage, OF_ALICE) == ["one", "two", "three"]
 
 
@@ -62,7 +62,7 @@ async def test_an_agent_without_a_user_has_a_memory_of_its_own(storage: Storage)
 
 
 async def test_overflow_leaves_the_window_and_waits_for_its_digest(storage: Storage, where: Where):
-    assert await storage.append(ALICE, turns("1", "2", "3", "4", "5", "6")) is True
+    assert (await storage.append(ALICE, turns("1", "2", "3", "4", "5", "6"))).scheduled is True
     found = await account(where, ALICE)
     assert (found.pending, found.window) == ([1, 2, 3, 4], [5, 6])
     assert await window(storage, OF_ALICE) == ["1", "2", "3", "4", "5", "6"]
@@ -105,7 +105,7 @@ async def test_without_the_medium_tier_overflow_leaves_the_conversation_at_once(
 ):
     storage = make_storage(fold=False, extract=extract)
     await storage.open()
-    assert await storage.append(ALICE, turns("1", "2", "3", "4", "5", "6")) is extract
+    assert (await storage.append(ALICE, turns("1", "2", "3", "4", "5", "6"))).scheduled is extract
     assert await window(storage, OF_ALICE) == ["5", "6"]
     (await account(where, ALICE)).check()
     assert await work_off(storage) == int(extract)

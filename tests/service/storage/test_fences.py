@@ -6,7 +6,7 @@ import pytest
 
 from kaos_memory.contract import ScopeLevel
 from kaos_memory.storage.postgres.database import Connection, Role
-from kaos_memory.storage.postgres.erasures import Erasures
+from kaos_memory.storage.postgres.erasures import Covered, Erasures
 from kaos_memory.storage.postgres.storage import PostgresStorage
 from kaos_memory.storage.protocol import WorkKind
 from kaos_memory.tiers.reach import Owners, Reach
@@ -98,10 +98,10 @@ async def test_rows_that_a_second_scan_still_finds_are_counted(
     """Should a deletion ever miss rows, the receipt says so and nothing is called forgotten."""
     really = Erasures._delete
 
-    async def missing(self: Erasures, connection: Connection, reach: Reach) -> dict[str, int]:
+    async def missing(self: Erasures, connection: Connection, rows: Covered) -> dict[str, int]:
         if left == "facts":
             await connection.execute("SET LOCAL kaos.principal TO '=nobody'")
-            counts = await really(self, connection, reach)
+            counts = await really(self, connection, rows)
             await connection.execute("SET LOCAL kaos.principal TO '=alice'")
             return counts
         return dict.fromkeys(("sessions", "turns", "digests", "facts", "work"), 0)

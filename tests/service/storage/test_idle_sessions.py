@@ -27,7 +27,7 @@ async def waiting(storage: Storage) -> int:
 
 
 async def test_a_session_in_use_is_not_extracted(storage: Storage):
-    assert await storage.append(ALICE, turns("one", "two")) is False
+    assert (await storage.append(ALICE, turns("one", "two"))).scheduled is False
     assert await storage.claim(LEASE) is None
     assert await waiting(storage) == 1
 
@@ -57,7 +57,7 @@ async def test_no_turn_is_extracted_twice_when_the_session_goes_on(storage: Stor
     await storage.append(ALICE, turns("1", "2", "3"))
     await make_idle(where)
     await work_off(storage)
-    assert await storage.append(ALICE, turns("4", "5", "6")) is True  # over the mark
+    assert (await storage.append(ALICE, turns("4", "5", "6"))).scheduled is True  # over the mark
     lease = await storage.claim(LEASE)
     assert lease is not None
     while lease is not None:
@@ -89,7 +89,7 @@ async def test_an_admin_closes_a_session_id_of_everybody(storage: Storage):
 
 
 async def test_what_is_a_fact_already_is_due_at_once(storage: Storage):
-    assert await storage.append(ALICE, turns("tea", infer=False)) is True
+    assert (await storage.append(ALICE, turns("tea", infer=False))).scheduled is True
     await work_off(storage)
     assert [fact.text for fact in await storage.newest_facts(HERS, 10)] == ["alice said tea"]
 

@@ -11,8 +11,9 @@ from uuid import uuid4
 import pytest
 
 from kaos_memory.settings import LongTerm
-from kaos_memory.storage.postgres import conversations, erasures, facts, search, work
+from kaos_memory.storage.postgres import conversations, facts, search, work
 from kaos_memory.storage.postgres.database import Role, where
+from kaos_memory.storage.postgres.erasures import Covered, Selection
 from kaos_memory.storage.postgres.storage import PostgresStorage
 from kaos_memory.tiers.reach import Owners
 
@@ -143,13 +144,8 @@ async def test_sessions_that_may_be_idle_are_found_in_the_order_of_their_index(
     ],
 )
 async def test_an_erasure_finds_its_rows_by_index(crowded: PostgresStorage, owners: Owners):
-    of_sessions, arguments = where(owners, "s")
-    of_facts, _ = where(owners, "f")
-    scans = [
-        f"SELECT count(*) FROM {table} t JOIN sessions s ON s.id = t.session_ref "
-        f"WHERE {of_sessions}"
-        for table in erasures._OF_SESSIONS
-    ]
-    for query in (*scans, f"SELECT count(*) FROM facts f WHERE {of_facts}"):
+    covered = Covered(Selection(*where(owners, "s")), Selection(*where(owners, "f")))
+    for rows, arguments in covered.rows().values():
+        query = f"SELECT count(*) FROM {rows}"
         found = await plan(crowded, Role.REQUEST, owners, query, *arguments)
         assert "Seq Scan" not in found, found

@@ -79,7 +79,7 @@ async def test_the_sql_that_an_administrator_must_run_is_printed_and_suffices(
             postgres.execute(sql.replace("<user of the DSN>", "humble"), database="humble_store")
     else:
         pytest.fail("the printed SQL did not suffice")
-    assert await storage.append(ALICE, turns("one")) is False
+    assert (await storage.append(ALICE, turns("one"))).scheduled is False
     await storage.close()
     postgres.drop_database("humble_store")
 
@@ -165,7 +165,7 @@ async def test_a_schema_that_was_dropped_is_prepared_anew_without_a_restart(
     with pytest.raises(StorageUnavailable):
         await storage.append(ALICE, turns("two"))
     await storage.ping()
-    assert await storage.append(ALICE, turns("three")) is False
+    assert (await storage.append(ALICE, turns("three"))).scheduled is False
 
 
 async def test_a_database_that_was_lost_and_made_anew_is_prepared_when_it_is_back(
@@ -185,7 +185,7 @@ async def test_a_database_that_was_lost_and_made_anew_is_prepared_when_it_is_bac
     postgres.execute("CREATE EXTENSION vector", database="phoenix")
     await asyncio.gather(*(storage.ping() for _ in range(4)), return_exceptions=True)
     await storage.ping()
-    assert await storage.append(ALICE, turns("again")) is False
+    assert (await storage.append(ALICE, turns("again"))).scheduled is False
     await storage.close()
     postgres.drop_database("phoenix")
 
@@ -203,7 +203,7 @@ async def test_a_statement_that_the_server_times_out_is_unavailable(
         await connection.execute("SELECT 1 FROM sessions FOR UPDATE")
         with pytest.raises(StorageUnavailable):
             await hasty.append(ALICE, turns("two"))
-    assert await hasty.append(ALICE, turns("three")) is False
+    assert (await hasty.append(ALICE, turns("three"))).scheduled is False
     await hasty.close()
 
 
@@ -268,8 +268,8 @@ async def test_erased_names_are_hashed_with_a_key_of_the_stores_own(
     postgres.create_database("keyed", template="empty_store", owner=OWNER)
     identity = schema.StoreIdentity("another", "m", 4)
     other = await schema.prepare(postgres.dsn("keyed", OWNER), "kaos_memory", identity)
-    mine = storage._db.schema.subject("principal", "alice")
-    assert mine != other.subject("principal", "alice")
-    assert mine == storage._db.schema.subject("principal", "alice")
-    assert mine != storage._db.schema.subject("agent", "alice")
+    mine = storage._db.schema.erasure_key.subject("principal", "alice")
+    assert mine != other.erasure_key.subject("principal", "alice")
+    assert mine == storage._db.schema.erasure_key.subject("principal", "alice")
+    assert mine != storage._db.schema.erasure_key.subject("agent", "alice")
     postgres.drop_database("keyed")

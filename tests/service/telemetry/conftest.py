@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from kaos_memory.api import problems
 from kaos_memory.api.limits import BodyLimit, Places
-from kaos_memory.api.operations import Operation, answer, mount
+from kaos_memory.api.operations import Call, Operation, answer, mount
 from kaos_memory.api.request_ids import RequestIds
 from kaos_memory.contract import (
     ForgetRequest,
@@ -157,8 +157,8 @@ async def scripted(spans: Spans) -> AsyncIterator[Scripted]:
     scripts: dict[str, Script] = {}
 
     def operation(name: str) -> Operation:
-        async def run(body: Any, who: Caller) -> Response:
-            return answer(scripts[name](body, who))
+        async def run(body: Any, call: Call) -> Response:
+            return answer(scripts[name](body, call.caller))
 
         return Operation(f"/v1/{name}", name, *_KINDS[name], run)
 

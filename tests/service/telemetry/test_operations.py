@@ -11,18 +11,18 @@ from opentelemetry.trace import StatusCode
 
 from kaos_memory.api import problems
 from kaos_memory.api.limits import Places
-from kaos_memory.api.operations import Operation, answer, mount
+from kaos_memory.api.operations import Call, Operation, answer, mount
 from kaos_memory.authorization.decide import Denied, Incomplete
 from kaos_memory.contract import (
     MAX_BODY_BYTES,
     Erasure,
+    ErasureLevel,
     ForgetResponse,
     LongTermContext,
     MediumTermContext,
     Message,
     RecallRequest,
     RecallResponse,
-    ScopeLevel,
     ShortTermContext,
     WriteResponse,
 )
@@ -105,9 +105,7 @@ async def test_rejected_bodies_are_counted_however_they_come(scripted: Scripted,
 
 
 async def test_an_erasure_counts_its_rows_and_a_plan_does_not(scripted: Scripted, metrics: Metrics):
-    receipt = Erasure(
-        level=ScopeLevel.USER, turns=3, digests=1, facts=4, sessions=2, residue=0, erased_at="now"
-    )
+    receipt = Erasure(level=ErasureLevel.USER, turns=3, digests=1, facts=4, sessions=2, residue=0)
     scripted.scripts["forget"] = lambda body, _who: ForgetResponse(
         forgotten=not body.dry_run, receipt=receipt
     )
@@ -127,7 +125,7 @@ async def test_requests_are_seen_in_work_and_waiting(metrics: Metrics):
     app, held = FastAPI(), asyncio.Event()
     problems.install(app)
 
-    async def run(_body: Any, _who: Caller) -> Response:
+    async def run(_body: Any, _call: Call) -> Response:
         await held.wait()
         return answer(WriteResponse(accepted=True))
 

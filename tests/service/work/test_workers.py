@@ -219,7 +219,7 @@ async def test_a_spent_budget_pauses_extraction_but_neither_writes_nor_digests(
     monkeypatch.setattr("kaos_memory.work.budget.LOOK_SECONDS", 0.05)
     await storage.spend(100)
     async with start(daily_token_budget=100):
-        assert await storage.append(ALICE, turns(*OVERFLOW)) is True
+        assert (await storage.append(ALICE, turns(*OVERFLOW))).scheduled is True
         await until(admin_dsn, "SELECT 1 FROM sessions WHERE folded_through = 4")
         await asyncio.sleep(0.2)
         assert await fetch(admin_dsn, "SELECT 1 FROM facts") == []

@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import Any
 
+from kaos_memory.storage.erasure_key import ErasureKey
 from kaos_memory.storage.local.database import (
     Connection,
     OnDatabase,
@@ -15,7 +16,8 @@ from kaos_memory.storage.local.database import (
     span,
     where,
 )
-from kaos_memory.storage.protocol import WorkKind
+from kaos_memory.storage.local.idempotency import Use
+from kaos_memory.storage.protocol import Appended, IdempotencyKey, WorkKind
 from kaos_memory.tiers.memory import Conversation, NewTurn, Owner, Turn
 from kaos_memory.tiers.reach import Owners
 from kaos_memory.tiers.window import Compaction, Marks
@@ -25,8 +27,9 @@ TURN = "position, role, content, tokens, infer, created_at, said_at"
 
 _GROW = f"""
     INSERT INTO sessions
-        (principal, agent, session, last_position, window_tokens, window_turns, last_turn_at)
-    VALUES (:principal, :agent, :session, :count, :tokens, :count, :now)
+        (principal, agent, session, last_position, window_tokens, window_turns, began_at,
+         last_turn_at)
+    VALUES (:principal, :agent, :session, :count, :tokens, :count, :now, :now)
     ON CONFLICT (principal, agent, session) DO UPDATE SET
         last_position = last_position + :count,
         window_tokens = window_tokens + :tokens,
@@ -97,13 +100,28 @@ def drop_gone(connection: Connection, session_ref: int, marks: Marks) -> None:
 class Conversations(OnDatabase):
     """Appending turns, and reading a session back."""
 
+    _key: ErasureKey
     _compaction: Compaction
     _idle_after: timedelta
     """Without a new turn for so long a session is extracted."""
 
-    async def append(self, owner: Owner, turns: Sequence[NewTurn]) -> bool:
-        """Store turns, compact where due. True where background work became due with it."""
-        return await self._db.write(lambda connection: self._append(connection, owner, turns))
+    async def append(
+        self, owner: Owner, turns: Sequence[NewTurn], key: IdempotencyKey | None = None
+    ) -> Appended:
+        """Store turns, compact where due. Raises `IdempotencyConflict`."""
+
+        def append(connection: Connection) -> Appended:
+            if key is None:
+                return Appended(self._append(connection, owner, turns))
+            use = Use.of(self._key, owner, turns, key)
+            first = use.first_answer(connection)
+            if first is not None:
+                return first
+            appended = Appended(self._append(connection, owner, turns))
+            use.record(connection, appended)
+            return appended
+
+        return await self._db.write(append)
 
     async def close_sessions(self, owners: Owners) -> bool:
         """Make extraction due for all turns of these sessions. True where any was left."""

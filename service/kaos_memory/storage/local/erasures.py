@@ -1,119 +1,165 @@
 """Erasure in SQLite: fence, delete, scan again, and write the receipt, in one transaction."""
 
-from uuid import uuid4
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+from uuid import UUID
 
-from kaos_memory.contract import Erasure
+from kaos_memory.contract import Erasure, ErasureLevel
+from kaos_memory.storage import receipts
+from kaos_memory.storage.erasure_key import ErasureKey
 from kaos_memory.storage.local import index
-from kaos_memory.storage.local.database import Connection, OnDatabase, moment, now, one, where
+from kaos_memory.storage.local.database import Connection, OnDatabase, micros, one, value, where
 from kaos_memory.storage.local.index import FactIndex
-from kaos_memory.storage.local.schema import UNSCRUBBED, ErasureKey, scrub
-from kaos_memory.tiers.reach import Reach
+from kaos_memory.storage.local.receipts import record, recorded_owners
+from kaos_memory.storage.local.schema import UNSCRUBBED, scrub
+from kaos_memory.tiers.reach import Owners, Reach
 
-# In the order of deleting: rows that refer to others first.
-_OF_SESSIONS = ("turns", "digests", "work")
 _BUMP = """
     INSERT INTO epochs (subject, epoch) VALUES (:subject, 1)
     ON CONFLICT (subject) DO UPDATE SET epoch = epoch + 1
 """
-_RECEIPT = """
-    INSERT INTO erasures (id, level, principal, agent, session, sessions, turns, digests, facts,
-                          residue, erased_at)
-    VALUES (:id, :level, :principal, :agent, :session, :sessions, :turns, :digests, :facts,
-            :residue, :erased_at)
+_HASH_OF = "SELECT principal, hash FROM facts f WHERE f.id = :id AND {condition}"
+_HASHES = "SELECT DISTINCT hash FROM facts f WHERE f.created_at <= :before AND {condition}"
+
+# Every fact's session is there for as long as the fact is, or both are gone.
+_OLD_FACT = """
+    NOT EXISTS (
+        SELECT 1 FROM sessions s
+        WHERE s.principal = f.principal AND s.agent = f.agent AND s.session = f.session
+            AND s.began_at > :before
+    )
 """
+_NONE = "false"
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Covered:
+    """The rows of an erasure: conditions on sessions `s` and on facts `f`, and their values."""
+
+    sessions: str
+    """Their turns, digests and work go with them."""
+    facts: str
+    named: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def rows(self) -> dict[str, str]:
+        """All rows as FROM clauses by table, in the order of deleting: what refers goes first."""
+        of_sessions = f"session_ref IN (SELECT s.id FROM sessions s WHERE {self.sessions})"
+        return {
+            "turns": f"turns WHERE {of_sessions}",
+            "digests": f"digests WHERE {of_sessions}",
+            "work": f"work WHERE {of_sessions}",
+            "sessions": f"sessions AS s WHERE {self.sessions}",
+            "facts": f"facts AS f WHERE {self.facts}",
+        }
 
 
 class Erasures(OnDatabase):
-    """Planning and carrying out erasures."""
+    """Planning and carrying out erasures. Each returns when no file has a trace left."""
 
     _key: ErasureKey
     _index: FactIndex
 
-    async def erase(self, reach: Reach, *, dry_run: bool) -> Erasure:
-        """Delete everything that a reach covers, scan again, and write the receipt.
-
-        Returns only when no file has a trace of it left.
-        """
+    async def erase(self, reach: Reach, *, dry_run: bool, by: str | None = None) -> Erasure:
+        """Delete everything that a reach covers, scan again, and write the receipt."""
+        owners, level = reach.owners, ErasureLevel(reach.level)
+        of_sessions, named = where(owners, "s")
+        covered = Covered(of_sessions, where(owners, "f")[0], named)
         if dry_run:
-            found = await self._db.read(lambda connection: self._counts(connection, reach))
-            return _erasure(reach, found, residue=sum(found.values()))
-        receipt = await self._db.write(lambda connection: self._erase(connection, reach))
+            found = await self._db.read(lambda connection: self._counts(connection, covered))
+            return receipts.plan(level, found)
+        draft = receipts.draft(self._key, level, owners, by)
+
+        def change(connection: Connection) -> Erasure:
+            return record(connection, self._erase(connection, owners, covered, draft))
+
+        return await self._without_trace(change)
+
+    async def erase_fact(
+        self, owners: Owners, fact_id: UUID, *, by: str | None = None
+    ) -> Erasure | None:
+        """Delete a fact of these owners as `erase` does; None where there is none."""
+        condition, named = where(owners, "f")
+        query = _HASH_OF.replace("{condition}", condition)
+
+        def change(connection: Connection) -> Erasure | None:
+            fact = one(connection, query, {**named, "id": fact_id.bytes})
+            if fact is None:
+                return None
+            of_principal = Owners(fact["principal"], owners.agent, owners.session)
+            covered = _of_hash(of_principal, fact["hash"])
+            draft = receipts.draft(self._key, ErasureLevel.FACT, of_principal, by, fact["hash"])
+            return record(connection, self._erase(connection, of_principal, covered, draft))
+
+        return await self._without_trace(change)
+
+    async def replay(self, receipt: Erasure) -> Erasure:
+        """Erase again what a receipt says was erased. Raises `UnusableReceipt`."""
+        receipts.check(receipt, self._key)
+
+        def change(connection: Connection) -> Erasure:
+            record(connection, receipt)
+            owners = recorded_owners(connection, self._key, receipt)
+            if owners is None:
+                return receipts.counted(receipt, {}, 0)
+            covered = self._covered_by(connection, receipt, owners)
+            return self._erase(connection, Owners(), covered, receipt)
+
+        return await self._without_trace(change)
+
+    async def _without_trace(self, change: Callable[[Connection], _T]) -> _T:
+        """Change the rows, and leave nothing of what went in any file."""
+        changed = await self._db.write(change)
         await self._db.alone(scrub)
         await self._index.discard()
-        return receipt
+        return changed
 
-    def _erase(self, connection: Connection, reach: Reach) -> Erasure:
-        connection.execute(_BUMP, {"subject": self._key.erased_subject(reach.owners)})
-        deleted = self._delete(connection, reach)
-        left = self._counts(connection, reach)
+    def _covered_by(self, connection: Connection, receipt: Erasure, owners: Owners) -> Covered:
+        """What is older than a receipt, of the owners that it is about."""
+        assert receipt.erased_at is not None  # noqa: S101 - checked before
+        before = {"before": micros(receipt.erased_at)}
+        of_facts, named = where(owners, "f")
+        if receipt.fact_hash is None:
+            of_sessions, _ = where(owners, "s")
+            return Covered(
+                f"{of_sessions} AND s.began_at <= :before",
+                f"{of_facts} AND {_OLD_FACT}",
+                {**named, **before},
+            )
+        query = _HASHES.replace("{condition}", of_facts)
+        for row in connection.execute(query, {**named, **before}):
+            if self._key.fact(row["hash"]).hex() == receipt.fact_hash:
+                return _of_hash(owners, row["hash"])
+        return Covered(_NONE, _NONE)
+
+    def _erase(
+        self, connection: Connection, owners: Owners, covered: Covered, receipt: Erasure
+    ) -> Erasure:
+        """Fence, delete and scan again: the receipt with what went and what is left."""
+        connection.execute(_BUMP, {"subject": self._key.erased_subject(owners)})
+        deleted = self._delete(connection, covered)
+        left = self._counts(connection, covered)
         if any(deleted.values()):
             connection.execute("INSERT OR IGNORE INTO meta VALUES (?, '')", (UNSCRUBBED,))
         if deleted["facts"]:
             index.forget(connection)
-        receipt = _erasure(reach, deleted, residue=sum(left.values()))
-        identity, erased_at = uuid4(), now()
-        connection.execute(
-            _RECEIPT,
-            {
-                **self._hashed(reach),
-                **receipt.model_dump(include={"sessions", "turns", "digests", "facts", "residue"}),
-                "id": identity.bytes,
-                "level": reach.level,
-                "erased_at": erased_at,
-            },
-        )
-        return receipt.model_copy(
-            update={"id": str(identity), "erased_at": moment(erased_at).isoformat()}
-        )
+        return receipts.counted(receipt, deleted, sum(left.values()))
 
-    def _delete(self, connection: Connection, reach: Reach) -> dict[str, int]:
-        of_sessions, named = where(reach.owners, "s")
-        of_facts, _ = where(reach.owners, "f")
-        counts = {
-            table: connection.execute(
-                f"DELETE FROM {table} WHERE session_ref IN "
-                f"(SELECT s.id FROM sessions s WHERE {of_sessions})",
-                named,
-            ).rowcount
-            for table in _OF_SESSIONS
-        }
-        for table, condition in (("sessions AS s", of_sessions), ("facts AS f", of_facts)):
-            deleted = connection.execute(f"DELETE FROM {table} WHERE {condition}", named)
-            counts[table.partition(" ")[0]] = deleted.rowcount
-        return counts
-
-    def _counts(self, connection: Connection, reach: Reach) -> dict[str, int]:
-        of_sessions, named = where(reach.owners, "s")
-        of_facts, _ = where(reach.owners, "f")
-        scans = [
-            f"(SELECT count(*) FROM {table} t JOIN sessions s ON s.id = t.session_ref "
-            f"WHERE {of_sessions}) AS {table}"
-            for table in _OF_SESSIONS
-        ]
-        scans.append(f"(SELECT count(*) FROM sessions s WHERE {of_sessions}) AS sessions")
-        scans.append(f"(SELECT count(*) FROM facts f WHERE {of_facts}) AS facts")
-        row = one(connection, f"SELECT {', '.join(scans)}", named)
-        assert row is not None  # noqa: S101 - counts are always one row
-        return dict(row)
-
-    def _hashed(self, reach: Reach) -> dict[str, bytes | None]:
-        named = {
-            "principal": reach.owners.principal,
-            "agent": reach.owners.agent,
-            "session": reach.owners.session,
-        }
+    def _delete(self, connection: Connection, covered: Covered) -> dict[str, int]:
         return {
-            kind: None if name is None else self._key.subject(kind, name)
-            for kind, name in named.items()
+            table: connection.execute(f"DELETE FROM {rows}", covered.named).rowcount
+            for table, rows in covered.rows().items()
+        }
+
+    def _counts(self, connection: Connection, covered: Covered) -> dict[str, int]:
+        return {
+            table: value(connection, f"SELECT count(*) FROM {rows}", covered.named)
+            for table, rows in covered.rows().items()
         }
 
 
-def _erasure(reach: Reach, counts: dict[str, int], residue: int) -> Erasure:
-    return Erasure(
-        level=reach.level,
-        sessions=counts["sessions"],
-        turns=counts["turns"],
-        digests=counts["digests"],
-        facts=counts["facts"],
-        residue=residue,
-    )
+def _of_hash(owners: Owners, text_hash: str) -> Covered:
+    condition, named = where(owners, "f")
+    return Covered(_NONE, f"f.hash = :hash AND {condition}", {**named, "hash": text_hash})

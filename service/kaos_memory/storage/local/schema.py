@@ -5,14 +5,13 @@ name. Ids of sessions and numbers of facts are never used again, so that work wh
 before an erasure finds nothing that came after it.
 """
 
-import hmac
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
+from kaos_memory.storage.erasure_key import KEY_BYTES, ErasureKey
 from kaos_memory.storage.local.database import Connection, checkpoint
 from kaos_memory.storage.protocol import StorageMisconfigured
-from kaos_memory.tiers.reach import Owners
 
 _FIRST = """
     CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
@@ -30,6 +29,7 @@ _FIRST = """
         extracted_through INTEGER NOT NULL DEFAULT 0,
         closed_through INTEGER NOT NULL DEFAULT 0,
         digest_version INTEGER NOT NULL DEFAULT 0,
+        began_at INTEGER NOT NULL,
         last_turn_at INTEGER NOT NULL,
         UNIQUE (principal, agent, session),
         CHECK (0 <= folded_through AND folded_through <= evicted_through),
@@ -172,26 +172,6 @@ class StoreIdentity:
     embedding_model: str
 
 
-@dataclass(frozen=True)
-class ErasureKey:
-    """The key of the hashes under which erased names are remembered."""
-
-    key: bytes
-
-    def subjects(self, principal: str) -> tuple[bytes, bytes]:
-        """All that an erasure of this principal's memory could be about."""
-        return self.subject("store", ""), self.subject("principal", principal)
-
-    def erased_subject(self, owners: Owners) -> bytes:
-        """What an erasure of these owners' memory is about: a principal, or the whole store."""
-        store, principal = self.subjects(owners.principal or "")
-        return store if owners.principal is None else principal
-
-    def subject(self, kind: str, name: str) -> bytes:
-        """The hash of a name."""
-        return hmac.digest(self.key, f"{kind}\0{name}".encode(), "sha256")
-
-
 def prepare(connection: Connection, path: Path, identity: StoreIdentity) -> ErasureKey:
     """Bring a file to what this version needs; finish an erasure that was interrupted.
 
@@ -233,7 +213,7 @@ def _ensure_meta(connection: Connection, identity: StoreIdentity) -> dict[str, s
     new = {
         "store": identity.store,
         "embedding_model": identity.embedding_model,
-        "erasure_key": secrets.token_hex(32),
+        "erasure_key": secrets.token_hex(KEY_BYTES),
     }
     connection.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", list(new.items()))
     return dict(connection.execute("SELECT key, value FROM meta").fetchall())

@@ -11,8 +11,10 @@ from kaos_memory.settings import LongTerm
 from kaos_memory.storage.local.conversations import Conversations
 from kaos_memory.storage.local.database import Database
 from kaos_memory.storage.local.erasures import Erasures
+from kaos_memory.storage.local.fact_records import FactRecords
 from kaos_memory.storage.local.facts import Facts
 from kaos_memory.storage.local.index import FactIndex
+from kaos_memory.storage.local.receipts import Receipts
 from kaos_memory.storage.local.schema import StoreIdentity, prepare
 from kaos_memory.storage.local.search import Search
 from kaos_memory.storage.local.upkeep import Upkeep
@@ -23,7 +25,7 @@ from kaos_memory.tiers.window import Compaction
 _PING = "SELECT 1 FROM sessions LIMIT 1"
 
 
-class LocalStorage(Conversations, Facts, Search, Work, Erasures, Upkeep):
+class LocalStorage(Conversations, Facts, FactRecords, Search, Work, Erasures, Receipts, Upkeep):
     """All tiers of one store, in one directory."""
 
     def __init__(

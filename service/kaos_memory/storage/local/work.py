@@ -12,11 +12,11 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
+from kaos_memory.storage.erasure_key import ErasureKey
 from kaos_memory.storage.local import facts
 from kaos_memory.storage.local.conversations import MARKS, TURN, drop_gone, marks_of, turn_of
 from kaos_memory.storage.local.database import Connection, OnDatabase, Row, now, one, span, value
 from kaos_memory.storage.local.index import FactIndex
-from kaos_memory.storage.local.schema import ErasureKey
 from kaos_memory.storage.protocol import Batch, Lease, LeaseLost, WorkKind
 from kaos_memory.tiers.memory import Digest, NewFact, Owner
 from kaos_memory.tiers.window import MAX_BATCH_TOKENS, Compaction, Marks, batch

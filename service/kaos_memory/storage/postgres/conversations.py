@@ -5,8 +5,9 @@ from datetime import timedelta
 
 import asyncpg
 
+from kaos_memory.storage.postgres import idempotency
 from kaos_memory.storage.postgres.database import Connection, OnDatabase, Role, where
-from kaos_memory.storage.protocol import WorkKind
+from kaos_memory.storage.protocol import Appended, IdempotencyKey, WorkKind
 from kaos_memory.tiers.memory import Conversation, NewTurn, Owner, Turn
 from kaos_memory.tiers.reach import Owners
 from kaos_memory.tiers.window import Compaction, Marks
@@ -110,37 +111,53 @@ class Conversations(OnDatabase):
     _idle_after: timedelta
     """Without a new turn for so long a session is extracted."""
 
-    async def append(self, owner: Owner, turns: Sequence[NewTurn]) -> bool:
-        """Store turns, compact where due. True where background work became due with it."""
+    async def append(
+        self, owner: Owner, turns: Sequence[NewTurn], key: IdempotencyKey | None = None
+    ) -> Appended:
+        """Store turns, compact where due. Raises `IdempotencyConflict`."""
         async with self._db.change(owner.principal, owner.agent, Role.REQUEST) as connection:
-            session = await connection.fetchrow(
-                _APPEND,
-                owner.principal,
-                owner.agent,
-                owner.session,
-                len(turns),
-                sum(turn.tokens for turn in turns),
-                [turn.role for turn in turns],
-                [turn.content for turn in turns],
-                [turn.tokens for turn in turns],
-                [turn.infer for turn in turns],
-                [turn.said_at for turn in turns],
-                self._idle_after,
-                self._compaction.extract,
-            )
-            assert session is not None  # noqa: S101 - RETURNING after INSERT
-            due: set[WorkKind] = set()
-            if self._compaction.extract and not all(turn.infer for turn in turns):
-                # What is a fact already needs no context to become one.
-                await connection.execute(_CLOSE, session["id"])
-                due.add(WorkKind.EXTRACT)
-            if self._compaction.due(
-                tokens=session["window_tokens"], turns=session["window_turns"]
-            ) and await self._compact(connection, session["id"], marks_of(session)):
-                due |= self._wanted
-            if due:
-                await _make_due(connection, session["id"], owner.principal, owner.agent, due)
-            return bool(due)
+            if key is None:
+                return Appended(await self._append(connection, owner, turns))
+            hashes = self._db.schema.erasure_key
+            use = idempotency.Use(hashes.write(owner, key.name), hashes.content(owner, turns))
+            first = await idempotency.first_answer(connection, use, key.valid_for)
+            if first is not None:
+                return first
+            scheduled = await self._append(connection, owner, turns)
+            if scheduled:
+                await idempotency.note_scheduled(connection, use)
+            return Appended(scheduled)
+
+    async def _append(self, connection: Connection, owner: Owner, turns: Sequence[NewTurn]) -> bool:
+        """Store turns in a transaction. True where background work became due with it."""
+        session = await connection.fetchrow(
+            _APPEND,
+            owner.principal,
+            owner.agent,
+            owner.session,
+            len(turns),
+            sum(turn.tokens for turn in turns),
+            [turn.role for turn in turns],
+            [turn.content for turn in turns],
+            [turn.tokens for turn in turns],
+            [turn.infer for turn in turns],
+            [turn.said_at for turn in turns],
+            self._idle_after,
+            self._compaction.extract,
+        )
+        assert session is not None  # noqa: S101 - RETURNING after INSERT
+        due: set[WorkKind] = set()
+        if self._compaction.extract and not all(turn.infer for turn in turns):
+            # What is a fact already needs no context to become one.
+            await connection.execute(_CLOSE, session["id"])
+            due.add(WorkKind.EXTRACT)
+        if self._compaction.due(
+            tokens=session["window_tokens"], turns=session["window_turns"]
+        ) and await self._compact(connection, session["id"], marks_of(session)):
+            due |= self._wanted
+        if due:
+            await _make_due(connection, session["id"], owner.principal, owner.agent, due)
+        return bool(due)
 
     @property
     def _wanted(self) -> set[WorkKind]:

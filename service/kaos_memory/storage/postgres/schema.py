@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import hmac
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import asyncpg
 
+from kaos_memory.storage.erasure_key import KEY_BYTES, ErasureKey
 from kaos_memory.storage.protocol import StorageMisconfigured
 
 HEAD = "0002"
@@ -39,7 +39,7 @@ class Schema:
     request_role: str
     worker_role: str
     search_path: str
-    erasure_key: bytes
+    erasure_key: ErasureKey
     pooled: bool
     """Whether a pooler is between this process and the server."""
 
@@ -47,10 +47,6 @@ class Schema:
         """The advisory lock of a store, an agent or a principal, as PostgreSQL's bigint."""
         text = f"{self.name}\0{kind}\0{name}".encode()
         return int.from_bytes(blake2b(text, digest_size=8).digest(), "big", signed=True)
-
-    def subject(self, kind: str, name: str) -> bytes:
-        """The keyed hash under which an erased name is remembered."""
-        return hmac.digest(self.erasure_key, f"{kind}\0{name}".encode(), "sha256")
 
 
 async def connect(dsn: str) -> asyncpg.Connection:
@@ -97,7 +93,7 @@ async def prepare(dsn: str, collection: str, identity: StoreIdentity) -> Schema:
             request_role=roles[0],
             worker_role=roles[1],
             search_path=search_path,
-            erasure_key=bytes.fromhex(meta["erasure_key"]),
+            erasure_key=ErasureKey(bytes.fromhex(meta["erasure_key"])),
             pooled=await _is_pooled(connection),
         )
     finally:
@@ -267,7 +263,7 @@ async def _ensure_meta(
         "store": identity.store,
         "embedding_model": identity.embedding_model,
         "embedding_dims": str(identity.embedding_dims),
-        "erasure_key": secrets.token_hex(32),
+        "erasure_key": secrets.token_hex(KEY_BYTES),
         "request_role": f"{collection}_request_{suffix}",
         "worker_role": f"{collection}_worker_{suffix}",
     }

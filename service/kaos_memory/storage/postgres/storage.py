@@ -9,7 +9,9 @@ from kaos_memory.settings import ExternalStorage, LongTerm
 from kaos_memory.storage.postgres.conversations import Conversations
 from kaos_memory.storage.postgres.database import UNAVAILABLE, Database, Role
 from kaos_memory.storage.postgres.erasures import Erasures
+from kaos_memory.storage.postgres.fact_records import FactRecords
 from kaos_memory.storage.postgres.facts import Facts
+from kaos_memory.storage.postgres.receipts import Receipts
 from kaos_memory.storage.postgres.schema import StoreIdentity, prepare
 from kaos_memory.storage.postgres.search import Search
 from kaos_memory.storage.postgres.upkeep import Upkeep
@@ -21,7 +23,9 @@ from kaos_memory.tiers.window import Compaction
 _AS_BY_DEFAULT = LongTerm()
 
 
-class PostgresStorage(Conversations, Facts, Search, VectorIndexes, Work, Erasures, Upkeep):
+class PostgresStorage(
+    Conversations, Facts, FactRecords, Search, VectorIndexes, Work, Erasures, Receipts, Upkeep
+):
     """All tiers of one store, in one schema."""
 
     def __init__(

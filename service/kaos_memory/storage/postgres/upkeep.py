@@ -55,7 +55,7 @@ _OLD = {
         )
     """,
     "idempotency_keys": """
-        DELETE FROM idempotency WHERE key IN (
+        DELETE FROM idempotency WHERE stored_at < now() - $1::interval AND key IN (
             SELECT key FROM idempotency WHERE stored_at < now() - $1::interval
             ORDER BY stored_at LIMIT $2
         )

@@ -13,7 +13,7 @@ from uuid import uuid4
 import asyncpg
 
 from kaos_memory.storage.postgres.conversations import DROP_GONE, MARKS, TURN, marks_of
-from kaos_memory.storage.postgres.database import Connection, OnDatabase, Role, subjects
+from kaos_memory.storage.postgres.database import Connection, OnDatabase, Role
 from kaos_memory.storage.postgres.facts import vector
 from kaos_memory.storage.protocol import Batch, Lease, LeaseLost, WorkKind
 from kaos_memory.tiers import lexical
@@ -321,10 +321,7 @@ class Work(OnDatabase):
         return session
 
     async def _epochs(self, connection: Connection, lease: Lease) -> tuple[int, ...]:
-        keys = [
-            self._db.schema.subject(subject.kind, subject.name)
-            for subject in subjects(lease.principal)
-        ]
+        keys = self._db.schema.erasure_key.subjects(lease.principal)
         rows = await connection.fetch(_EPOCHS, keys)
         found = {row["subject"]: row["epoch"] for row in rows}
         return tuple(found.get(key, 0) for key in keys)

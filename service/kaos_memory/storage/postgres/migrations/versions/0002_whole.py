@@ -44,6 +44,10 @@ def _conversations() -> None:
     op.execute("ALTER TABLE sessions ADD COLUMN closed_through integer NOT NULL DEFAULT 0")
     op.execute("CREATE INDEX digests_age ON digests (created_at)")
     op.execute("ALTER TABLE sessions ADD CHECK (closed_through <= last_position)")
+    # When a session began decides whether the replay of an erasure covers it. Of those that are
+    # there already nobody knows: they are older than everything.
+    op.execute("ALTER TABLE sessions ADD COLUMN began_at timestamptz NOT NULL DEFAULT '-infinity'")
+    op.execute("ALTER TABLE sessions ALTER COLUMN began_at SET DEFAULT now()")
 
 
 def _work() -> None:
