@@ -4,24 +4,22 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 import httpx
 import pytest
 
 from kaos_memory.api.app import Parts, create_app
+from kaos_memory.assembly import storage_of
 from kaos_memory.engine.protocols import ModelError, NeighbourSearch
 from kaos_memory.memory import Memory
 from kaos_memory.settings import ServiceSettings, validate
-from kaos_memory.storage.postgres.storage import PostgresStorage
 from kaos_memory.telemetry.instruments import Instruments
 from kaos_memory.tiers.memory import Digest, NewFact, Owner, Turn
-from kaos_memory.tiers.window import Compaction
 from kaos_memory.work.housekeeping import Housekeeping
 from kaos_memory.work.workers import Workers
 
-from ..conftest import DIMS, IDENTITY
+from ..conftest import DIMS, IDENTITY, Where
 
 WORDS = ("tea", "rain", "train", "python", "garden", "music", "paris", "tax")
 
@@ -95,16 +93,28 @@ class Service:
 ServiceFactory = Callable[..., contextlib.AbstractAsyncContextManager[Service]]
 
 
+@pytest.fixture(params=["postgres", "local"])
+def backend(request: pytest.FixtureRequest) -> str:
+    """The storage behind the service; a module about one of them overrides this."""
+    return request.param
+
+
 @pytest.fixture
-def start(dsn: str) -> ServiceFactory:
-    """Start services on the test's database."""
+def start(backend: str, request: pytest.FixtureRequest) -> ServiceFactory:
+    """Start services on the test's database or directory."""
+    place = request.getfixturevalue("dsn" if backend == "postgres" else "directory")
 
     @contextlib.asynccontextmanager
-    async def start_one(*, to: str = dsn, **changes: Any) -> AsyncGenerator[Service]:
-        model = {"base_url": "http://127.0.0.1:1/v1", "model": "words"}
+    async def start_one(*, to: Where = place, **changes: Any) -> AsyncGenerator[Service]:
+        model = {"base_url": "http://127.0.0.1:1/v1", "model": IDENTITY.embedding_model}
+        storages = {
+            "postgres": {"type": "external", "external": {"dsn": to, "embedding_dims": DIMS}},
+            "local": {"local": {"path": str(to)}},
+        }
         settings = validate(
             {
-                "storage": {"type": "external", "external": {"dsn": to, "embedding_dims": DIMS}},
+                "store": {"name": IDENTITY.store},
+                "storage": storages[backend],
                 "models": {"summarization": model, "embedding": model},
                 "short_term": {"token_budget": 20},
                 "medium_term": {"enabled": True},
@@ -112,31 +122,14 @@ def start(dsn: str) -> ServiceFactory:
                 **changes,
             }
         )
-        assert settings.storage.external is not None
-        storage = PostgresStorage(
-            settings.storage.external,
-            IDENTITY,
-            Compaction(
-                settings.compaction_trigger,
-                settings.compaction_target,
-                settings.short_term.hard_event_cap,
-                fold=settings.medium_term.enabled,
-                extract=settings.long_term.enabled,
-            ),
-            idle_after=timedelta(seconds=settings.long_term.extraction.idle_seconds),
-            digest_retention=20,
-            provenance=("words", "prompt"),
-            connections=12,
-        )
+        storage = storage_of(settings)
         words = WordModel()
 
         def count(text: str) -> int:
             return max(1, len(text.split()))
 
         housekeeping = Housekeeping(storage, settings.retention, Instruments())
-        workers = Workers(
-            storage, words, words, count, concurrency=2, max_retries=2
-        )
+        workers = Workers(storage, words, words, count, concurrency=2, max_retries=2)
         memory = Memory(settings, storage, words, count, workers.wake)
         app = create_app(Parts(settings, storage, memory, workers, housekeeping))
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)

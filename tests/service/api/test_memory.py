@@ -3,6 +3,7 @@
 import pytest
 
 from kaos_memory.contract import Erasure, ErasureLevel
+from kaos_memory.storage.local.storage import LocalStorage
 from kaos_memory.storage.postgres.storage import PostgresStorage
 
 from .conftest import Service, ServiceFactory
@@ -258,7 +259,8 @@ async def test_nothing_is_called_forgotten_while_a_second_scan_finds_rows(
             level=ErasureLevel.USER, turns=1, digests=0, facts=0, sessions=1, residue=residue
         )
 
-    monkeypatch.setattr(PostgresStorage, "erase", erase)
+    for storage in (PostgresStorage, LocalStorage):
+        monkeypatch.setattr(storage, "erase", erase)
     answer = await service.post("forget", {"scope": scope("user", principal="alice")})
     assert answer.json()["forgotten"] is forgotten
     assert answer.json()["degraded"] is not forgotten

@@ -15,6 +15,11 @@ from .test_memory import ALICE, scope
 
 
 @pytest.fixture
+def backend() -> str:
+    return "postgres"
+
+
+@pytest.fixture
 def own_postgres() -> Iterator[EmbeddedPostgres]:
     """A server that a test may stop."""
     with EmbeddedPostgres(fsync=False) as server:

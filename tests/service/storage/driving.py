@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import asyncpg
 
@@ -146,7 +147,7 @@ async def dump(where: Where, tables: Sequence[str] = TABLES) -> dict[str, list[s
     return {table: sorted(str(tuple(row)) for row in found) for table, found in rows.items()}
 
 
-_INTERVAL = re.compile(r"interval '(\d+) (second|minute|day)s?'")
+_INTERVAL = re.compile(r"interval '(\d+) (second|minute|hour|day)s?'")
 
 
 def _fetch_locally(path: Path, query: str, arguments: Sequence[Any]) -> Sequence[Any]:
@@ -158,6 +159,7 @@ def _fetch_locally(path: Path, query: str, arguments: Sequence[Any]) -> Sequence
 
     with closing(sqlite3.connect(path, timeout=10)) as connection, connection:
         connection.create_function("now", 0, now)
+        connection.create_function("gen_random_uuid", 0, lambda: uuid4().bytes)
         connection.row_factory = sqlite3.Row
         return connection.execute(
             _INTERVAL.sub(microseconds, re.sub(r"\$(\d)", r"?\1", query)), arguments

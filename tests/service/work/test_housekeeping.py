@@ -7,28 +7,28 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from kaos_memory.settings import LongTerm, Retention
-from kaos_memory.storage.postgres.storage import PostgresStorage
+from kaos_memory.storage.protocol import Storage
 from kaos_memory.telemetry.instruments import Instruments
 from kaos_memory.work import housekeeping
 from kaos_memory.work.housekeeping import Housekeeping
 
-from ..conftest import StorageFactory
+from ..conftest import StorageFactory, Where
 from ..storage.driving import ALICE, fetch, turns, work_off
 
 
 async def test_everything_over_age_goes_in_batches_and_is_counted(
-    storage: PostgresStorage, admin_dsn: str, monkeypatch: pytest.MonkeyPatch
+    storage: Storage, where: Where, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(housekeeping, "BATCH", 2)
     reader = InMemoryMetricReader()
     instruments = Instruments(MeterProvider([reader]).get_meter("test"))
     await storage.append(ALICE, turns(*"123456789"))
     await work_off(storage)
-    [(facts,)] = await fetch(admin_dsn, "SELECT count(*) FROM facts")
-    await fetch(admin_dsn, "UPDATE facts SET updated_at = now() - interval '8 days'")
+    [(facts,)] = await fetch(where, "SELECT count(*) FROM facts")
+    await fetch(where, "UPDATE facts SET updated_at = now() - interval '8 days'")
     await Housekeeping(storage, Retention(facts_days=7), instruments).retain()
     assert facts > 4
-    assert await fetch(admin_dsn, "SELECT 1 FROM facts") == []
+    assert await fetch(where, "SELECT 1 FROM facts") == []
     data = reader.get_metrics_data()
     assert data is not None
     sums = {
@@ -43,19 +43,19 @@ async def test_everything_over_age_goes_in_batches_and_is_counted(
 
 
 async def test_it_goes_on_after_the_storage_was_away(
-    storage: PostgresStorage, monkeypatch: pytest.MonkeyPatch, admin_dsn: str
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, where: Where
 ):
     monkeypatch.setattr(housekeeping, "RETAIN_SECONDS", 0.02)
     await storage.append(ALICE, turns("tea", infer=False))
     await work_off(storage)
-    await fetch(admin_dsn, "UPDATE facts SET updated_at = now() - interval '8 days'")
+    await fetch(where, "UPDATE facts SET updated_at = now() - interval '8 days'")
     await storage.close()
     keeping = Housekeeping(storage, Retention(facts_days=7), Instruments())
     keeping.start()
     await asyncio.sleep(0.1)
     await storage.open()
     async with asyncio.timeout(10):
-        while await fetch(admin_dsn, "SELECT 1 FROM facts"):  # noqa: ASYNC110 - it brings it about
+        while await fetch(where, "SELECT 1 FROM facts"):  # noqa: ASYNC110 - it brings it about
             await asyncio.sleep(0.02)
     await keeping.stop()
 
