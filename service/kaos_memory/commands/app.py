@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from kaos_memory.commands import work
+from kaos_memory.commands import erasures, work
 from kaos_memory.commands.outcome import ExitCode
 from kaos_memory.telemetry import logs
 
@@ -24,6 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(work.app)
+app.add_typer(erasures.app)
 
 
 def main() -> None:

@@ -52,7 +52,7 @@ def test_the_program_prints_json_alone(environment: Mapping[str, str]):
 async def test_without_a_command_it_helps(run: Run):
     ended = await run()
     assert ended.code == ExitCode.REFUSED
-    for command in ("serve", "work"):
+    for command in ("serve", "work", "erasures"):
         assert f"\n  {command} " in ended.out + ended.err
 
 

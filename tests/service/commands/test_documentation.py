@@ -15,7 +15,7 @@ DOCUMENTS = [
     *(REPOSITORY / "docs" / "runbooks").glob("*.md"),
     REPOSITORY / "service" / "README.md",
 ]
-_MENTIONED = re.compile(r"\bkaos-memory((?: [a-z]+\b)*)([^`\n|#]*)")
+_MENTIONED = re.compile(r"\bkaos-memory((?: [a-z]+(?![a-z.]))*)([^`\n|#]*)")
 
 
 def commands(group: Any, name: str = "") -> Iterator[tuple[str, Any]]:
