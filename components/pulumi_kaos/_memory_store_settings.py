@@ -40,6 +40,7 @@ _SHAPING = frozenset(
         ("server", "host"),
         ("server", "port"),
         ("server", "drain_seconds"),
+        ("telemetry", "metrics_port"),
     )
 )
 _STORE_NAME = variable_name("store", "name")

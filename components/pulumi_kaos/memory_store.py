@@ -15,6 +15,7 @@ from pulumi_kaos._store_status import StoreStatus, store_status
 SERVICE_PORT = 8080
 """Port of the Service; part of the endpoint that clients of the KAOS MemoryStore resource know."""
 _PORT_NAME = "http"
+_METRICS_PORT_NAME = "metrics"
 _USER = 10001
 """User of the image."""
 _PRE_STOP_SECONDS = 5
@@ -206,11 +207,7 @@ def _container(spec: MemoryStoreSpec) -> k8s.core.v1.ContainerArgs:
         image=spec.image,
         image_pull_policy="IfNotPresent",
         env=[variable.manifest() for variable in spec.environment],
-        ports=[
-            k8s.core.v1.ContainerPortArgs(
-                name=_PORT_NAME, container_port=spec.settings.server.port, protocol="TCP"
-            )
-        ],
+        ports=_ports(spec),
         resources=pods.requirements(spec.requests, spec.limits),
         security_context=pods.container_security(),
         volume_mounts=[pods.mount("tmp", "/tmp"), pods.mount("mem0", MEM0_DIR)],  # noqa: S108
@@ -229,6 +226,17 @@ def _container(spec: MemoryStoreSpec) -> k8s.core.v1.ContainerArgs:
         # the database empties no Service; after ten seconds traffic goes elsewhere.
         readiness_probe=_probe("/readyz", period=5, failures=2, timeout=4),
     )
+
+
+def _ports(spec: MemoryStoreSpec) -> list[k8s.core.v1.ContainerPortArgs]:
+    """Return the pod's ports. The Service has the first only: metrics are asked of each pod."""
+    numbers = {_PORT_NAME: spec.settings.server.port}
+    if spec.settings.telemetry.metrics_port:
+        numbers[_METRICS_PORT_NAME] = spec.settings.telemetry.metrics_port
+    return [
+        k8s.core.v1.ContainerPortArgs(name=name, container_port=number, protocol="TCP")
+        for name, number in numbers.items()
+    ]
 
 
 def _probe(path: str, *, period: int, failures: int, timeout: int) -> k8s.core.v1.ProbeArgs:

@@ -145,6 +145,7 @@ CONTAINERS: dict[str, tuple[dict[str, Any], str]] = {
             ("SERVER_HOST", "decides what is created: must be a plain value"),
             ("SERVER_PORT", "decides what is created: must be a plain value"),
             ("SERVER_DRAIN_SECONDS", "decides what is created: must be a plain value"),
+            ("TELEMETRY_METRICS_PORT", "decides what is created: must be a plain value"),
             ("STORE_NAME", "guards the schema against other stores"),
         ]
     },

@@ -86,6 +86,27 @@ def test_another_port_moves_the_container_and_not_the_service():
     assert template["spec"]["containers"][0]["ports"][0]["containerPort"] == 9000
 
 
+def ports(**changes: Any) -> dict[str, int]:
+    return {port["name"]: port["containerPort"] for port in container(**changes)["ports"]}
+
+
+def test_metrics_have_a_port_of_the_pod_and_none_of_the_service():
+    assert ports() == {"http": 8080, "metrics": 9464}
+    assert len(built().manifest("Service", "memorystore-support")["spec"]["ports"]) == 1
+
+
+@pytest.mark.parametrize(("port", "shown"), [(9000, {"metrics": 9000}), (0, {})])
+def test_the_metrics_port_follows_the_settings(port: int, shown: dict[str, int]):
+    env = [{"name": "KAOS_MEMORY_TELEMETRY_METRICS_PORT", "value": str(port)}]
+    assert ports(telemetry={"metrics_port": port}) == {"http": 8080, **shown}
+    assert ports(container__env=env) == {"http": 8080, **shown}
+
+
+def test_a_collector_is_named_by_container_env():
+    collector = {"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": "http://collector:4318"}
+    assert collector in container(container__env=[collector])["env"]
+
+
 def test_two_replicas_are_the_default_and_one_update_loses_none():
     spec = deployment()["spec"]
     assert spec["replicas"] == 2
