@@ -71,6 +71,7 @@ def _die(*_: Any, **__: Any) -> None:
 _STEPS_OF_INDEX = {
     "before Chroma is told": lambda: setattr(FactIndex, "_apply", _die),
     "before it is noted that Chroma was told": lambda: setattr(FactIndex, "_applied", _die),
+    "if it connects": lambda: None,
 }
 _STEPS_OF_ERASURE = {
     "before the erasure is committed": lambda: setattr(Erasures, "_counts", _die),
@@ -79,7 +80,14 @@ _STEPS_OF_ERASURE = {
 }
 
 
+def _die_at_connects(event: str, _arguments: tuple[Any, ...]) -> None:
+    if event in {"socket.connect", "socket.getaddrinfo", "socket.sendto"}:
+        _die()
+
+
 async def _main() -> None:
+    if sys.argv[2] == "if it connects":
+        sys.addaudithook(_die_at_connects)
     storage = storage_in(sys.argv[1])
     await storage.open()
     if sys.argv[2] in _STEPS_OF_ERASURE:
@@ -87,6 +95,7 @@ async def _main() -> None:
         await _erase(storage)
     else:
         await _change_indexed(storage)
+    await storage.close()
 
 
 if __name__ == "__main__":

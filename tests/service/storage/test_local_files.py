@@ -282,6 +282,13 @@ async def test_chroma_holds_vectors_and_nothing_that_was_said(local: LocalStorag
         assert not traces(files, text)
 
 
+async def test_chroma_asks_nobody_on_the_network(directory: Path):
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.service.storage.crashing", str(directory), "if it connects"
+    )
+    assert await process.wait() == 0
+
+
 async def test_an_erasure_gives_the_index_up_and_the_next_search_makes_another(
     local: LocalStorage, directory: Path
 ):

@@ -190,8 +190,10 @@ class FactIndex:
         )
 
     def _discard(self) -> None:
-        self._leave()
-        self._drop_others(self._database.read_here(generation))
+        current = self._database.read_here(generation)
+        if current != self._generation:
+            self._leave()
+        self._drop_others(current)
 
     def _leave(self) -> None:
         self._ready = False

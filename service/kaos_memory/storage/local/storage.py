@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kaos_memory.settings import LocalStorage as Settings
 from kaos_memory.settings import LongTerm
+from kaos_memory.storage.local.claims import Claims
 from kaos_memory.storage.local.conversations import Conversations
 from kaos_memory.storage.local.database import Database
 from kaos_memory.storage.local.erasures import Erasures
@@ -25,7 +26,9 @@ from kaos_memory.tiers.window import Compaction
 _PING = "SELECT 1 FROM sessions LIMIT 1"
 
 
-class LocalStorage(Conversations, Facts, FactRecords, Search, Work, Erasures, Receipts, Upkeep):
+class LocalStorage(
+    Conversations, Facts, FactRecords, Search, Claims, Work, Erasures, Receipts, Upkeep
+):
     """All tiers of one store, in one directory."""
 
     def __init__(

@@ -1,19 +1,13 @@
-"""Background work in SQLite: claimed by lease, committed only if nothing changed meanwhile.
+"""Background work in SQLite: what its model call reads, and a commit only if that is unchanged."""
 
-A lease is a row's `lease` token together with `run_after`, which lies in the future as long as
-the lease lasts: what a process that died had claimed becomes due again by itself. Work that is
-`waiting` is due once its session has been idle for long enough, or has been closed.
-"""
-
-import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 from uuid import uuid4
 
 from kaos_memory.storage.erasure_key import ErasureKey
 from kaos_memory.storage.local import facts
+from kaos_memory.storage.local.claims import OF_LEASE, named_by
 from kaos_memory.storage.local.conversations import MARKS, TURN, drop_gone, marks_of, turn_of
 from kaos_memory.storage.local.database import Connection, OnDatabase, Row, now, one, span, value
 from kaos_memory.storage.local.index import FactIndex
@@ -21,22 +15,7 @@ from kaos_memory.storage.protocol import Batch, Lease, LeaseLost, WorkKind
 from kaos_memory.tiers.memory import Digest, NewFact, Owner
 from kaos_memory.tiers.window import MAX_BATCH_TOKENS, Compaction, Marks, batch
 
-# Every claimant in its turn: the next one by name after the last that was served, however much
-# others have waiting.
-_CLAIM = """
-    UPDATE work SET lease = :token, run_after = :until, attempts = attempts + 1
-    WHERE (session_ref, kind) = (
-        SELECT session_ref, kind FROM work
-        WHERE NOT dead AND NOT waiting AND claimant > :served AND run_after <= :now
-            AND kind IN (SELECT value FROM json_each(:kinds))
-        ORDER BY claimant, run_after LIMIT 1
-    )
-    RETURNING session_ref, kind, principal, agent, attempts, failures, claimant
-"""
-_STOP_WAITING = "UPDATE work SET waiting = 0 WHERE waiting AND run_after <= :now"
-_OF_LEASE = "session_ref = :session_ref AND kind = :kind AND lease = :token"
-_RENEW = f"UPDATE work SET run_after = :until WHERE {_OF_LEASE}"
-_HELD = f"SELECT 1 FROM work WHERE {_OF_LEASE}"
+_HELD = f"SELECT 1 FROM work WHERE {OF_LEASE}"
 _SESSION = f"""
     SELECT session, digest_version, last_position, {MARKS}, last_turn_at
     FROM sessions WHERE id = :session_ref
@@ -65,29 +44,21 @@ _MOVE = f"""
     UPDATE sessions SET ({MARKS}) = (:evicted, :folded, :extracted, :closed)
     WHERE id = :session_ref
 """
-_DONE = f"DELETE FROM work WHERE {_OF_LEASE}"
+_DONE = f"DELETE FROM work WHERE {OF_LEASE}"
 _MORE = f"""
     UPDATE work SET lease = NULL, waiting = :waiting, run_after = :run_after, attempts = 0,
         failures = 0, last_error = NULL
-    WHERE {_OF_LEASE}
+    WHERE {OF_LEASE}
 """
 _TAKE_DEAD = """
     UPDATE work SET dead = 0, lease = :token
     WHERE session_ref = :session_ref AND kind = :kind AND dead
     RETURNING principal, agent
 """
-_GIVE_BACK = f"""
-    UPDATE work SET lease = NULL, last_error = :reason, failures = failures + :failures,
-        dead = :dead, run_after = :run_after
-    WHERE {_OF_LEASE}
-"""
-_RELEASE = f"""
-    UPDATE work SET lease = NULL, run_after = :now, attempts = attempts - 1 WHERE {_OF_LEASE}
-"""
 
 
 class Work(OnDatabase):
-    """Claiming, loading and committing background work."""
+    """Loading and committing background work."""
 
     _compaction: Compaction
     _idle_after: timedelta
@@ -96,20 +67,6 @@ class Work(OnDatabase):
     """The extraction's model and the hash of its prompt."""
     _key: ErasureKey
     _index: FactIndex
-    _served: str = ""
-    """The claimant that was served last."""
-
-    async def claim(
-        self, lease_for: timedelta, kinds: Collection[WorkKind] = tuple(WorkKind)
-    ) -> Lease | None:
-        """Take one piece of due work, in turn over principals, or None."""
-        return await self._db.write(lambda connection: self._claim(connection, lease_for, kinds))
-
-    async def renew(self, lease: Lease, lease_for: timedelta) -> None:
-        """Prolong a lease. Raises `LeaseLost` where it is no longer ours."""
-        named = {**_named(lease), "until": now() + span(lease_for)}
-        if not await self._db.write(lambda c: c.execute(_RENEW, named).rowcount):
-            raise LeaseLost
 
     async def load(self, lease: Lease) -> Batch | None:
         """What the lease's model call reads; None where nothing is left, and the work is done."""
@@ -128,49 +85,9 @@ class Work(OnDatabase):
         await self._db.write(lambda c: self._commit_extraction(c, batch, facts))
         self._index.refresh()
 
-    async def postpone(self, lease: Lease, reason: str, wait: timedelta) -> None:
-        """Give work back that could not be done through no fault of its own."""
-        await self._give_back(lease, reason, 0, wait)
-
-    async def fail(self, lease: Lease, reason: str, wait: timedelta | None) -> None:
-        """Give back work that failed: due after a wait, or without one dead, its turns intact."""
-        await self._give_back(lease, reason, 1, wait)
-
-    async def release(self, lease: Lease) -> None:
-        """Give work back untouched, as at shutdown."""
-        named = {**_named(lease), "now": now()}
-        await self._db.write(lambda c: c.execute(_RELEASE, named))
-
     async def drop_work(self, session_ref: int, kind: WorkKind) -> bool:
         """Give up dead work: its turns are passed over. False where there is no such."""
         return await self._db.write(lambda connection: self._drop(connection, session_ref, kind))
-
-    def _claim(
-        self, connection: Connection, lease_for: timedelta, kinds: Collection[WorkKind]
-    ) -> Lease | None:
-        time, token = now(), uuid4()
-        named: dict[str, Any] = {
-            "now": time,
-            "token": token.bytes,
-            "until": time + span(lease_for),
-            "kinds": json.dumps(list(kinds)),
-        }
-        connection.execute(_STOP_WAITING, named)
-        row = one(connection, _CLAIM, {**named, "served": self._served})
-        if row is None and self._served:
-            row = one(connection, _CLAIM, {**named, "served": ""})
-        if row is None:
-            return None
-        self._served = row["claimant"]
-        return Lease(
-            session_ref=row["session_ref"],
-            kind=WorkKind(row["kind"]),
-            token=token,
-            attempt=row["attempts"],
-            failures=row["failures"],
-            principal=row["principal"],
-            agent=row["agent"],
-        )
 
     def _load(self, connection: Connection, lease: Lease) -> Batch | None:
         session = _held(connection, lease)
@@ -230,18 +147,6 @@ class Work(OnDatabase):
         _move(connection, batch.lease.session_ref, marks)
         self._finish(connection, batch.lease, marks, session)
 
-    async def _give_back(
-        self, lease: Lease, reason: str, failures: int, wait: timedelta | None
-    ) -> None:
-        named = {
-            **_named(lease),
-            "reason": reason,
-            "failures": failures,
-            "dead": wait is None,
-            "run_after": now() + span(wait or timedelta(0)),
-        }
-        await self._db.write(lambda c: c.execute(_GIVE_BACK, named))
-
     def _drop(self, connection: Connection, session_ref: int, kind: WorkKind) -> bool:
         token = uuid4()
         named = {"session_ref": session_ref, "kind": kind, "token": token.bytes}
@@ -264,16 +169,16 @@ class Work(OnDatabase):
         drop_gone(connection, lease.session_ref, marks)
         if _done(lease.kind, marks) < _wanted(lease.kind, marks):
             again = {"waiting": False, "run_after": now()}
-            connection.execute(_MORE, {**_named(lease), **again})
+            connection.execute(_MORE, {**named_by(lease), **again})
         elif (
             lease.kind is WorkKind.EXTRACT
             and self._compaction.extract
             and marks.extracted_through < session["last_position"]
         ):
             idle_at = session["last_turn_at"] + span(self._idle_after)
-            connection.execute(_MORE, {**_named(lease), "waiting": True, "run_after": idle_at})
+            connection.execute(_MORE, {**named_by(lease), "waiting": True, "run_after": idle_at})
         else:
-            connection.execute(_DONE, _named(lease))
+            connection.execute(_DONE, named_by(lease))
 
     def _unchanged(self, connection: Connection, batch: Batch) -> Row:
         """The session, if all that the model call relied on is as it was."""
@@ -292,7 +197,7 @@ class Work(OnDatabase):
 def _held(connection: Connection, lease: Lease) -> Row:
     """The session, if the lease still holds."""
     session = one(connection, _SESSION, {"session_ref": lease.session_ref})
-    if session is None or one(connection, _HELD, _named(lease)) is None:
+    if session is None or one(connection, _HELD, named_by(lease)) is None:
         raise LeaseLost
     return session
 
@@ -308,14 +213,6 @@ def _move(connection: Connection, session_ref: int, marks: Marks) -> None:
             "closed": marks.closed_through,
         },
     )
-
-
-def _named(lease: Lease) -> dict[str, Any]:
-    return {
-        "session_ref": lease.session_ref,
-        "kind": lease.kind,
-        "token": lease.token.bytes,
-    }
 
 
 def _done(kind: WorkKind, marks: Marks) -> int:
