@@ -46,9 +46,14 @@ def admin_dsn(postgres: EmbeddedPostgres, database: str) -> str:
 def environment(postgres: EmbeddedPostgres, database: str, models: ModelServer) -> dict[str, str]:
     """A store with a small window and all tiers on."""
     models.reset()
+    return store_environment(postgres.dsn(database, OWNER), models)
+
+
+def store_environment(dsn: str, models: ModelServer) -> dict[str, str]:
+    """The variables of a store in a database, with a window of 256 tokens and all tiers on."""
     return {
         "KAOS_MEMORY_STORAGE_TYPE": "external",
-        "KAOS_MEMORY_EXTERNAL_DSN": postgres.dsn(database, OWNER),
+        "KAOS_MEMORY_EXTERNAL_DSN": dsn,
         "KAOS_MEMORY_EXTERNAL_DIMS": "384",
         "KAOS_MEMORY_MODELS_SUMMARIZATION_BASE_URL": models.url,
         "KAOS_MEMORY_MODELS_SUMMARIZATION_MODEL": "kaos-deterministic",
