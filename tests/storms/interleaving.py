@@ -26,7 +26,9 @@ OWNERS = (
     Owner("bob", HELPER, "s-1"),
     Owner("bob", PLANNER, "s-3"),
 )
-WORKERS = 2 * len(OWNERS)
+IN_WORK = 2 * len(OWNERS)
+MOST_TAKEN_OVER = 3
+WORKERS = IN_WORK + MOST_TAKEN_OVER
 REACHES = (
     Reach(ScopeLevel.SESSION, Owners("alice", HELPER, "s-1"), None),
     Reach(ScopeLevel.SESSION, Owners("bob", None, "s-1"), None),
@@ -105,6 +107,7 @@ class World:
         begun = len(self.model.requests)
         async with asyncio.timeout(_SECONDS):
             before = await self._wait_in_the_model()
+            await self._take_over(self.luck.randrange(MOST_TAKEN_OVER + 1))
         waiting = await self._hold_a_write()
         await self._go_on_a_little()
         erasing = Erasing(self.luck.choice(REACHES))
@@ -119,9 +122,29 @@ class World:
         """Let a fold and an extraction of every owner wait in the model."""
         self.model.holding = True
         writes = [await self._write(owner) for owner in OWNERS for _ in range(6)]
-        while len(self.model.waiting) < WORKERS:  # noqa: ASYNC110 - workers bring it about
-            await asyncio.sleep(0.002)
+        await self._asked(IN_WORK)
         return writes
+
+    async def _take_over(self, leases: int) -> None:
+        """Leases run out while the model is asked, as if their holders were cut off for long."""
+        held = await fetch(
+            self.where, "SELECT session_ref, kind FROM work WHERE lease IS NOT NULL ORDER BY 1, 2"
+        )
+        for session_ref, kind in self.luck.sample([tuple(row) for row in held], leases):
+            await fetch(
+                self.where,
+                "UPDATE work SET run_after = now() - interval '1 second' "
+                "WHERE session_ref = $1 AND kind = $2",
+                session_ref,
+                kind,
+            )
+        self.workers.wake()
+        await self._asked(IN_WORK + leases)
+
+    async def _asked(self, requests: int) -> None:
+        """Wait until so many requests wait in the model."""
+        while len(self.model.waiting) < requests:  # noqa: ASYNC110 - workers bring it about
+            await asyncio.sleep(0.002)
 
     async def _hold_a_write(self) -> Write:
         write = Write(self.luck.choice(OWNERS), self._marker(), next(self._ticks), gate=Gate())
