@@ -131,7 +131,9 @@ def _probes(app: FastAPI, parts: Parts) -> None:
         """The process runs. Nothing that it depends on is asked."""
         return {"status": "ok"}
 
-    @app.get("/readyz", response_model=None)
+    unready = {"description": "Not ready; the body says why"}
+
+    @app.get("/readyz", response_model=None, responses={503: unready})
     async def readyz() -> Response:
         """Whether every tier's storage answers now."""
         reason = parts.problem
@@ -225,6 +227,7 @@ def _operations(parts: Parts) -> list[Operation]:
             WriteResponse,
             write,
             idempotent=True,
+            schedules=True,
         ),
         Operation(
             "/v1/sessions/close",
@@ -232,6 +235,7 @@ def _operations(parts: Parts) -> list[Operation]:
             CloseRequest,
             CloseResponse,
             close,
+            schedules=True,
         ),
         Operation(
             "/v1/forget", "Erase a scope in every tier", ForgetRequest, ForgetResponse, forget

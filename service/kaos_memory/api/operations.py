@@ -19,6 +19,7 @@ from starlette.requests import Request
 
 from kaos_memory.api import observed, reading
 from kaos_memory.api.limits import Places
+from kaos_memory.api.problems import PROBLEM_TYPE, Problem, Refusal
 from kaos_memory.contract import Message
 from kaos_memory.identity.caller import Caller
 from kaos_memory.telemetry.spans import Telemetry
@@ -26,15 +27,16 @@ from kaos_memory.telemetry.spans import Telemetry
 _PREFIX = "/v1/"
 _IN_BRACES = re.compile(r"{(\w+)}")
 _REFERENCE = "#/components/schemas/"
-_STATUSES = {
-    "400": "The scope lacks the identity that its level is about",
-    "403": "The caller may not do this",
-    "404": "It is not there, or not the caller's",
-    "409": "The idempotency key was used for another write",
-    "413": "The body is too large",
-    "422": "A field breaks a bound; the answer names it",
-    "503": "The service cannot work now; try again after the wait",
+_REFUSALS: Mapping[str, tuple[str, type[BaseModel]]] = {
+    "400": ("The scope lacks the identity that its level is about", Refusal),
+    "403": ("The caller may not do this", Refusal),
+    "404": ("It is not there, or not the caller's", Problem),
+    "409": ("The idempotency key was used for another write", Problem),
+    "413": ("The body is too large", Problem),
+    "422": ("A field breaks a bound; the answer names it", Problem),
+    "503": ("The service cannot work now; try again after the wait", Problem),
 }
+_WAIT = {"Retry-After": {"required": True, "schema": {"type": "integer"}}}
 _log = logging.getLogger(__name__)
 
 
@@ -60,6 +62,8 @@ class Operation:
     method: str = "POST"
     idempotent: bool = False
     """Whether it heeds the header `Idempotency-Key`."""
+    schedules: bool = False
+    """Whether it answers 202 where background work is due with it."""
 
     @property
     def name(self) -> str:
@@ -154,7 +158,8 @@ async def _problem(app: FastAPI, request: Request, error: Exception) -> Response
 
 def _describe(document: dict[str, Any], operations: Sequence[Operation]) -> None:
     requests = [(operation.request, "validation") for operation in operations]
-    answers = [(operation.answer, "serialization") for operation in operations]
+    shown = {operation.answer for operation in operations} | {Problem, Refusal}
+    answers = [(kind, "serialization") for kind in sorted(shown, key=lambda kind: kind.__name__)]
     _, schemas = models_json_schema(
         [*requests, *answers],  # type: ignore[list-item]
         ref_template=_REFERENCE + "{model}",
@@ -167,7 +172,6 @@ def _describe(document: dict[str, Any], operations: Sequence[Operation]) -> None
 
 
 def _described(operation: Operation, schemas: Mapping[str, Any]) -> dict[str, Any]:
-    refusals = {status: {"description": text} for status, text in _STATUSES.items()}
     headers = [reading.ACTOR_HEADER]
     if operation.idempotent:
         headers.append(reading.IDEMPOTENCY_HEADER)
@@ -176,10 +180,7 @@ def _described(operation: Operation, schemas: Mapping[str, Any]) -> dict[str, An
     ]
     described: dict[str, Any] = {
         "summary": operation.summary,
-        "responses": {
-            "200": {"description": "Done", "content": _json_of(operation.answer)},
-            **refusals,
-        },
+        "responses": _responses(operation),
         "parameters": parameters,
     }
     if operation.method == "POST":
@@ -193,5 +194,23 @@ def _described(operation: Operation, schemas: Mapping[str, Any]) -> dict[str, An
     return described
 
 
-def _json_of(message: type[Message]) -> dict[str, Any]:
-    return {"application/json": {"schema": {"$ref": _REFERENCE + message.__name__}}}
+def _responses(operation: Operation) -> dict[str, Any]:
+    done = {"content": _json_of(operation.answer)}
+    responses: dict[str, Any] = {"200": {"description": "Done", **done}}
+    if operation.schedules:
+        responses["202"] = {"description": "Done, and background work is due with it", **done}
+    impossible = set[str]()
+    if not operation.path_parameters:
+        impossible.add("404")
+    if not operation.idempotent:
+        impossible.add("409")
+    for status in _REFUSALS.keys() - impossible:
+        description, body = _REFUSALS[status]
+        responses[status] = {"description": description, "content": _json_of(body)}
+    responses["503"]["headers"] = _WAIT
+    return dict(sorted(responses.items()))
+
+
+def _json_of(message: type[BaseModel]) -> dict[str, Any]:
+    media_type = PROBLEM_TYPE if message is Problem else "application/json"
+    return {media_type: {"schema": {"$ref": _REFERENCE + message.__name__}}}

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from kaos_memory.authorization.decide import (
@@ -19,6 +20,34 @@ from kaos_memory.storage.protocol import IdempotencyConflict, InvalidCursor, Sto
 
 RETRY_AFTER_SECONDS = 2
 """What callers are told to wait when the service cannot work now."""
+
+
+PROBLEM_TYPE = "application/problem+json"
+
+
+class FieldProblem(BaseModel):
+    """A field that breaks a rule."""
+
+    field: str
+    message: str
+
+
+class Problem(BaseModel):
+    """The body of an error (RFC 9457)."""
+
+    type: Literal["about:blank"] = "about:blank"
+    title: str
+    status: int
+    detail: str
+    errors: list[FieldProblem] | None = None
+
+
+class Refusal(BaseModel):
+    """The body of a refusal: why, and that a write or an erasure did not happen."""
+
+    accepted: Literal[False] | None = None
+    forgotten: Literal[False] | None = None
+    error: str
 
 
 class InvalidRequest(Exception):
@@ -38,29 +67,27 @@ def problem(
     title: str,
     detail: str,
     *,
-    errors: Sequence[Mapping[str, Any]] = (),
+    errors: Sequence[FieldProblem] = (),
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """An `application/problem+json` answer (RFC 9457)."""
-    body: dict[str, Any] = {"type": "about:blank", "title": title, "status": status}
-    body["detail"] = detail
-    if errors:
-        body["errors"] = list(errors)
-    return JSONResponse(
-        body, status_code=status, headers=headers, media_type="application/problem+json"
-    )
+    """An `application/problem+json` answer."""
+    body = Problem(title=title, status=status, detail=detail, errors=list(errors) or None)
+    return _shown(body, status, PROBLEM_TYPE, headers)
+
+
+def _shown(
+    body: BaseModel, status: int, media_type: str, headers: Mapping[str, str] | None = None
+) -> Response:
+    content = body.model_dump_json(exclude_none=True)
+    return Response(content, status, headers=headers, media_type=media_type)
 
 
 def invalid(findings: Sequence[Mapping[str, Any]]) -> Response:
     """422 with each field that breaks a bound; what was sent is not repeated."""
-    errors: list[dict[str, Any]] = [
-        {
-            "field": _field(finding),
-            "message": _sentence(finding),
-        }
-        for finding in findings[:20]
+    errors = [
+        FieldProblem(field=_field(finding), message=_sentence(finding)) for finding in findings[:20]
     ]
-    detail = "; ".join(f"{each['field']}: {each['message']}" for each in errors[:5])
+    detail = "; ".join(f"{each.field}: {each.message}" for each in errors[:5])
     return problem(422, "Unprocessable Content", detail, errors=errors)
 
 
@@ -98,7 +125,7 @@ def install(app: FastAPI) -> None:
 
 def field_problem(field: str, message: str) -> Response:
     """422 about one field."""
-    errors = [{"field": field, "message": message}]
+    errors = [FieldProblem(field=field, message=message)]
     return problem(422, "Unprocessable Content", f"{field}: {message}", errors=errors)
 
 
@@ -123,11 +150,11 @@ async def _on_crash(_request: Request, _error: Exception) -> Response:
 
 
 async def _on_denied(request: Request, error: Exception) -> Response:
-    return JSONResponse(_refused(request) | {"error": str(error)}, status_code=403)
+    return _refused(request, error, 403)
 
 
 async def _on_incomplete(request: Request, error: Exception) -> Response:
-    return JSONResponse(_refused(request) | {"error": str(error)}, status_code=400)
+    return _refused(request, error, 400)
 
 
 async def _on_missing_session(_request: Request, _error: Exception) -> Response:
@@ -178,8 +205,11 @@ _HANDLERS = {
 }
 
 
-def _refused(request: Request) -> dict[str, bool]:
+def _refused(request: Request, error: Exception, status: int) -> Response:
     """The seeds' refusals of writes and erasures say in their own words that nothing happened."""
-    return {"/v1/write": {"accepted": False}, "/v1/forget": {"forgotten": False}}.get(
-        request.url.path, {}
-    )
+    body = Refusal(error=str(error))
+    if request.url.path == "/v1/write":
+        body.accepted = False
+    if request.url.path == "/v1/forget":
+        body.forgotten = False
+    return _shown(body, status, "application/json")
