@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tests.e2e import models, steps, target
+from tests.e2e import models, observation, outage, steps, target
 from tests.e2e.cluster import lifecycle, tools
 from tests.e2e.cluster.errors import ClusterError
 from tests.e2e.cluster.paths import existing_kubeconfig
@@ -62,7 +62,7 @@ def e2e(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object only.")] = False,
     keep: Annotated[bool, typer.Option(help="Leave the cluster running afterwards.")] = False,
 ) -> None:
-    """Deploy, play, update, kill, destroy; exit code 1 where anything that must hold does not."""
+    """Deploy, play, update, break, destroy; exit code 1 where anything that must hold does not."""
     report = Report(Console(stderr=as_json, highlight=False))
     failure = ""
     try:
@@ -129,7 +129,12 @@ def _prove(report: Report, deployment: Deployment, stores: list[Store]) -> None:
         "pulumi preview --refresh: no changes", deployment.preview_refreshed_without_changes
     )
     report.step("no secret in the state", lambda: steps.no_secret_in(deployment.exported(), stores))
+    report.step("metrics", lambda: asyncio.run(observation.metrics(first)))
     report.step("replica killed", lambda: asyncio.run(steps.kill_during_writes(second)))
+    report.step(
+        "connections terminated", lambda: asyncio.run(outage.connections_terminated(second))
+    )
+    report.step("database away", lambda: asyncio.run(outage.database_away(second)))
 
 
 if __name__ == "__main__":

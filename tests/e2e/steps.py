@@ -9,11 +9,10 @@ import httpx
 
 from kaos_dev.conversations import Session, present
 from tests.e2e import target
-from tests.e2e.failure import E2EError, check
+from tests.e2e.failure import check
 from tests.e2e.store import AGENT, Store, attribution
 
 USERS = ("alice", "bob")
-_SETTLE_SECONDS = 240.0
 _WRITERS = 4
 _SESSIONS = 24
 _WRITES_BEFORE_THE_KILL = 60
@@ -28,7 +27,7 @@ async def play(store: Store) -> str:
         for user in USERS:
             check(await _is_empty(client, user), f"{user}'s memory is not empty at the start")
         await asyncio.gather(*(_say(client, user, sessions) for user in USERS))
-        await _settled(store)
+        await store.settled()
         for user in USERS:
             await _three_tiers(client, user, sessions[-1])
         await _account(store, sessions)
@@ -109,7 +108,7 @@ async def kill_during_writes(store: Store) -> str:
     seconds = await asyncio.to_thread(
         target.until,
         "two ready replicas without the victim",
-        lambda: _ready_replicas(store) == 2 and victim not in store.pods(),
+        lambda: store.ready_replicas() == 2 and victim not in store.pods(),
     )
     return (
         f"{len(accepted)} of {attempts} accepted, all stored once; {failed} failed; "
@@ -177,21 +176,6 @@ async def _is_empty(client: httpx.AsyncClient, user: str) -> bool:
     return not any(tiers) and not found["long_term"]["facts"]
 
 
-async def _settled(store: Store) -> None:
-    """Wait until no background work is due."""
-    async with asyncio.timeout(_SETTLE_SECONDS):
-        while True:
-            rows = await asyncio.to_thread(
-                store.rows, "SELECT dead, last_error FROM work WHERE NOT waiting"
-            )
-            dead = [row["last_error"] for row in rows if row["dead"]]
-            if dead:
-                raise E2EError(f"background work is dead: {dead}")
-            if not rows:
-                return
-            await asyncio.sleep(0.5)
-
-
 async def _three_tiers(client: httpx.AsyncClient, user: str, session: Session) -> None:
     found = await _recall(client, user, session.id, session.turns[0][1])
     window = [tuple(turn) for turn in found["short_term"]["window"]]
@@ -224,12 +208,3 @@ async def _account(store: Store, sessions: list[Session]) -> None:
 
 def _kill(store: Store, pod: str) -> None:
     target.kubectl("-n", store.namespace, "delete", "pod", pod, "--grace-period=0", "--force")
-
-
-def _ready_replicas(store: Store) -> int:
-    found = target.objects("deployments", "-n", store.namespace)
-    return next(
-        each["status"].get("readyReplicas", 0)
-        for each in found
-        if each["metadata"]["name"] == store.service
-    )
