@@ -124,6 +124,9 @@ async def test_forget_answers_with_a_receipt_of_counts(http: httpx.AsyncClient):
     assert (status, body) == (200, {"forgotten": True, "degraded": False})
     assert UUID(receipt.pop("id"))
     assert receipt.pop("erased_at")
+    hashes = {name: receipt.pop(f"{name}_hash") for name in ("principal", "agent", "session")}
+    assert all(len(bytes.fromhex(digest)) == 32 for digest in hashes.values())
+    assert receipt.pop("key_id")
     assert receipt == {
         "level": "session",
         "turns": 1,
