@@ -278,6 +278,7 @@ async def test_chroma_holds_vectors_and_nothing_that_was_said(local: LocalStorag
     await local._index.up_to_date()
     await local.close()
     [files] = indexes(directory)
+    assert [path.name for path in files.rglob("*") if path.is_file()] == ["chroma.sqlite3"]
     for text in ("fact 1", SECRET, "alice", "helper", ALICE.session):
         assert not traces(files, text)
 

@@ -28,14 +28,23 @@ if TYPE_CHECKING:
 _BATCH = 200
 """Facts that are added at once; closing waits for one batch, about half a second."""
 _RETRY_SECONDS = 60.0
+_QUERY_SECONDS = 0.5
+"""To compare all facts takes about as long."""
 _GENERATION = "SELECT value FROM meta WHERE key = 'index'"
 _CHANGED = """
     SELECT u.change, u.number, v.embedding
     FROM unindexed u LEFT JOIN vectors v ON v.number = u.number
     ORDER BY u.change LIMIT :most
 """
+# Never synchronised: Chroma's log has all vectors, and the graph is made from it in memory. See
+# `_drop_graph_files`.
 _SETTINGS: "CreateCollectionConfiguration" = {
-    "hnsw": {"space": "cosine", "ef_construction": 200, "ef_search": 400}
+    "hnsw": {
+        "space": "cosine",
+        "ef_construction": 200,
+        "ef_search": 400,
+        "sync_threshold": 2_000_000_000,
+    }
 }
 
 _log = logging.getLogger(__name__)
@@ -71,12 +80,18 @@ class FactIndex:
         self._leave()
 
     async def nearest(self, embedding: Sequence[float], most: int) -> list[int] | None:
-        """About the nearest facts' numbers, nearest first; None while the index is not ready."""
+        """About the nearest facts' numbers, nearest first; None while the index is busy."""
         if not self._ready:
             self._wanted = True
             self.refresh()
             return None
-        return await asyncio.wrap_future(self._thread.submit(self._nearest, embedding, most))
+        try:
+            async with asyncio.timeout(_QUERY_SECONDS):
+                return await asyncio.wrap_future(
+                    self._thread.submit(self._nearest, embedding, most)
+                )
+        except TimeoutError:
+            return None
 
     def refresh(self) -> None:
         """Have changes of facts applied soon, if the index is in use."""
@@ -111,6 +126,8 @@ class FactIndex:
         try:
             self._open(self._database.write_from_thread(_begin))
             self._catch_up()
+            self._warm_up()
+            self._drop_graph_files()
             self._ready = not self._closing
         except Exception as error:  # noqa: BLE001 - searches go on without it
             self._failed(error)
@@ -161,6 +178,23 @@ class FactIndex:
     def _catch_up(self) -> None:
         while not self._closing and self._apply():
             pass
+
+    def _warm_up(self) -> None:
+        """Ask once, because Chroma puts new vectors in their places when it is asked."""
+        some = self._collection.get(limit=1, include=["embeddings"])
+        if some["ids"]:
+            self._collection.query(query_embeddings=some["embeddings"], n_results=1, include=[])
+
+    def _drop_graph_files(self) -> None:
+        """Delete the files that Chroma begins its graph with, and does not read again.
+
+        It writes memory into them that it has not filled: what this process had freed before,
+        such as texts, would stay in them (seen: a user's name in `data_level0.bin`).
+        """
+        if self._generation is not None:
+            for path in self._directory(self._generation).iterdir():
+                if path.is_dir():
+                    shutil.rmtree(path)
 
     def _apply(self) -> bool:
         """Apply the oldest changes. False where there was none."""
