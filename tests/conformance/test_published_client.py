@@ -101,8 +101,7 @@ async def test_a_long_conversation_comes_back_in_three_tiers(call: Call, settled
         assert fact["metadata"]["kaos_run"] == alice.session("talk")
         assert fact["created_at"] <= fact["updated_at"]
         assert fact["memory"] in recalled["long_term"]["block"]
-    scores = [fact["score"] for fact in facts]
-    assert scores == sorted(scores, reverse=True)
+    assert "currency" in facts[0]["memory"]
 
 
 async def test_only_the_tiers_asked_for_are_filled(call: Call):
