@@ -5,6 +5,7 @@ import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from uuid import UUID
 
 from kaos_memory.contract import ScopeLevel
 from kaos_memory.storage.protocol import Storage, WorkState
@@ -15,7 +16,7 @@ from kaos_memory.work.workers import Workers
 from ..service.conftest import Where
 from ..service.storage.driving import account, fetch
 from .held_commits import held
-from .scripted_model import MARKER, Gate, Model
+from .scripted_model import MARKER, Gate, Model, fact_marker
 from .traces import Traces
 
 HELPER, PLANNER = "kaos://agent/ns/helper", "kaos://agent/ns/planner"
@@ -57,23 +58,34 @@ class Write:
 
 @dataclass
 class Erasing:
-    """The erasure of one round."""
+    """An erasure of one round."""
 
     reach: Reach
+    fact: tuple[UUID, str] | None = None
+    """Only this fact, which the reach covers, with its marker."""
     asked: int = 0
     answered: int = 0
     requests: int = 0
     """Requests that the model had got when it was answered."""
 
     def covers(self, owner: Owner) -> bool:
-        """Whether it is about this owner's memory."""
+        """Whether it is about all of this owner's memory."""
         of = self.reach.owners
         named = (
             (of.principal, owner.principal),
             (of.agent, owner.agent),
             (of.session, owner.session),
         )
-        return all(wanted in {None, found} for wanted, found in named)
+        return self.fact is None and all(wanted in {None, found} for wanted, found in named)
+
+    def follows(self, write: Write) -> bool:
+        """Whether it came after a write for certain, and covers it."""
+        under_way = write.gate is not None or write.accepted < self.asked
+        return under_way and self.covers(write.owner)
+
+    def beside(self, write: Write) -> bool:
+        """Whether it covers a write, and either may have come first."""
+        return write.asked < self.answered and self.covers(write.owner)
 
 
 @dataclass
@@ -88,10 +100,12 @@ class World:
     luck: random.Random
     kept: dict[str, Owner] = field(default_factory=dict[str, Owner])
     gone: set[str] = field(default_factory=set[str])
+    erased_facts: set[str] = field(default_factory=set[str])
     holding_commits: bool = False
     _ticks: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     _round: int = 0
+    _gate: Gate = field(default_factory=Gate)
 
     def commit_of_work(self) -> Gate | None:
         """Where a commit of background work waits, if it does."""
@@ -108,15 +122,14 @@ class World:
         async with asyncio.timeout(_SECONDS):
             before = await self._wait_in_the_model()
             await self._take_over(self.luck.randrange(MOST_TAKEN_OVER + 1))
+            erasures = [await self._drawn() for _ in range(self.luck.choice((1, 1, 2)))]
         waiting = await self._hold_a_write()
         await self._go_on_a_little()
-        erasing = Erasing(self.luck.choice(REACHES))
-        beside = await self._interleave(erasing, waiting)
+        others = await self._interleave(erasures, waiting)
         async with asyncio.timeout(_SECONDS):
-            writes = [*before, waiting, *beside]
             after = [await self._write(owner) for owner in OWNERS]
             await self._rest()
-        await self._settle(erasing, writes, after, begun)
+        await self._settle(erasures, [*before, *others, *after], begun)
 
     async def _wait_in_the_model(self) -> list[Write]:
         """Let a fold and an extraction of every owner wait in the model."""
@@ -147,12 +160,21 @@ class World:
             await asyncio.sleep(0.002)
 
     async def _hold_a_write(self) -> Write:
-        write = Write(self.luck.choice(OWNERS), self._marker(), next(self._ticks), gate=Gate())
+        gate = self._gate = Gate()
+        write = Write(self.luck.choice(OWNERS), self._marker(), next(self._ticks), gate=gate)
         self._writing = asyncio.create_task(self._append(write))
-        assert write.gate is not None
+        reached = asyncio.create_task(gate.reached())
         async with asyncio.timeout(_SECONDS):
-            await write.gate.reached()
+            await asyncio.wait({self._writing, reached}, return_when=asyncio.FIRST_COMPLETED)
+        if self._writing.done():
+            self._writing.result()
         return write
+
+    def let_go(self) -> None:
+        """Hold nothing any more."""
+        self.holding_commits = False
+        self.model.release_all()
+        self._gate.open()
 
     async def _go_on_a_little(self) -> None:
         """Some of the work gets to its next request, or to before its commit."""
@@ -161,15 +183,27 @@ class World:
             await self._release_one()
         await asyncio.sleep(self.luck.choice((0, 0.005, 0.02)))
 
-    async def _interleave(self, erasing: Erasing, waiting: Write) -> list[Write]:
-        events = ["erase", "let the write go", *["write"] * 2]
+    async def _drawn(self) -> Erasing:
+        """Any erasure; of a single fact as often as of anything else."""
+        facts = await fetch(self.where, "SELECT id, text, principal, agent FROM facts")
+        if not facts or self.luck.random() < 0.7:
+            return Erasing(self.luck.choice(REACHES))
+        identity, text, principal, agent = self.luck.choice(facts)
+        found = identity if isinstance(identity, UUID) else UUID(bytes=identity)
+        owners = self.luck.choice((Owners(), Owners(principal), Owners(principal, agent)))
+        [marker] = MARKER.findall(text)
+        return Erasing(Reach(ScopeLevel.USER, owners, None), (found, marker))
+
+    async def _interleave(self, erasures: list[Erasing], waiting: Write) -> list[Write]:
+        left = list(erasures)
+        events = [*["erase"] * len(left), "let the write go", *["write"] * 2]
         events += ["release"] * self.luck.randrange(20)
         self.luck.shuffle(events)
         beside: list[asyncio.Task[Write]] = []
-        erasure: asyncio.Task[None] | None = None
+        erasing: list[asyncio.Task[None]] = []
         for event in events:
             if event == "erase":
-                erasure = asyncio.create_task(self._erase(erasing))
+                erasing.append(asyncio.create_task(self._erase(left.pop())))
             elif event == "let the write go" and waiting.gate is not None:
                 waiting.gate.open()
             elif event == "write":
@@ -177,12 +211,10 @@ class World:
             else:
                 await self._release_one()
             await asyncio.sleep(self.luck.choice((0, 0, 0.001, 0.005)))
-        self.holding_commits = False
-        self.model.release_all()
-        assert erasure is not None
+        self.let_go()
         async with asyncio.timeout(_SECONDS):
-            await asyncio.gather(erasure, self._writing)
-            return list(await asyncio.gather(*beside))
+            await asyncio.gather(*erasing)
+            return list(await asyncio.gather(self._writing, *beside))
 
     async def _release_one(self) -> None:
         if self.model.waiting:
@@ -191,23 +223,26 @@ class World:
 
     async def _erase(self, erasing: Erasing) -> None:
         erasing.asked = next(self._ticks)
-        receipt = await self.storage.erase(erasing.reach, dry_run=False)
+        if erasing.fact is None:
+            receipt = await self.storage.erase(erasing.reach, dry_run=False)
+        else:
+            receipt = await self.storage.erase_fact(erasing.reach.owners, erasing.fact[0])
         erasing.answered, erasing.requests = next(self._ticks), len(self.model.requests)
-        assert receipt.residue == 0
+        # A fact may be gone already, with the erasure beside this one.
+        assert (receipt is None and erasing.fact is not None) or (receipt and receipt.residue == 0)
 
     async def _write(self, owner: Owner) -> Write:
         return await self._append(Write(owner, self._marker(), next(self._ticks)))
 
     async def _append(self, write: Write) -> Write:
         held.set(write.gate)
-        due = await self.storage.append(write.owner, [NewTurn("user", f"{write.marker} is", 20)])
+        await self.storage.append(write.owner, [NewTurn("user", f"It was {write.marker}", 20)])
         write.accepted = next(self._ticks)
-        if due:
-            self.workers.wake()
+        self.workers.wake()
         return write
 
     def _marker(self) -> str:
-        return f"m{self._round:04}x{next(self._numbers):03}"
+        return f"t{self._round:04}x{next(self._numbers):03}"
 
     async def _rest(self) -> None:
         """Wait until no work is left that could be done now."""
@@ -217,25 +252,24 @@ class World:
         } - resting:
             await asyncio.sleep(0.01)
 
-    async def _settle(
-        self, erasing: Erasing, writes: list[Write], after: list[Write], begun: int
-    ) -> None:
+    async def _settle(self, erasures: list[Erasing], writes: list[Write], begun: int) -> None:
         """Check what there is, and remember it."""
-        found = await self.traces.markers()
-        gone = {marker for marker, owner in self.kept.items() if erasing.covers(owner)}
-        for write in [*writes, *after]:
-            begun_before = write.gate is not None or write.accepted < erasing.asked
-            covered = erasing.covers(write.owner)
-            if covered and begun_before:
-                gone.add(write.marker)
-            elif covered and write.asked < erasing.answered and write.marker not in found:
-                gone.add(write.marker)  # either may have come first
-            else:
-                self.kept[write.marker] = write.owner
         self._check_requests(self.gone, begun)
-        self.gone |= gone
-        self._check_requests(self.gone, erasing.requests)
-        self.kept = {marker: owner for marker, owner in self.kept.items() if marker not in gone}
+        found = await self.traces.markers()
+        self.kept |= {write.marker: write.owner for write in writes}
+        for erasing in erasures:
+            gone = {marker for marker, owner in self.kept.items() if erasing.covers(owner)}
+            gone -= {write.marker for write in writes if not erasing.follows(write)}
+            if erasing.fact is not None:
+                self.erased_facts.add(erasing.fact[1])
+            everything = gone | {fact_marker(marker) for marker in gone} | self.erased_facts
+            self._check_requests(everything, erasing.requests)
+            self.gone |= everything
+        for write in writes:
+            doubtful = any(erasing.beside(write) for erasing in erasures)
+            if doubtful and write.marker not in found:
+                self.gone |= {write.marker, fact_marker(write.marker)}
+        self.kept = {m: owner for m, owner in self.kept.items() if m not in self.gone}
         assert found & self.gone == set(), "what was erased is there again"
         for owner in OWNERS:
             await self._check(owner)
@@ -245,21 +279,36 @@ class World:
         assert set(MARKER.findall(asked)) & gone == set(), "a model was asked about what was erased"
 
     async def _check(self, owner: Owner) -> None:
-        """All that was kept is there, in order, and was extracted and digested once."""
+        """All that was kept is there, and was extracted and digested once."""
         counted = await account(self.where, owner)
         counted.check()
-        named = (owner.principal, owner.agent, owner.session)
-        of_owner = "principal = $1 AND agent = $2 AND session = $3"
-        facts = await fetch(self.where, f"SELECT text FROM facts WHERE {of_owner}", *named)
-        extracted = [marker for row in facts for marker in MARKER.findall(row["text"])]
+        kept = {marker for marker, of in self.kept.items() if of == owner}
+        assert counted.last == len(kept)
+        said = await self._markers(owner, "SELECT content FROM turns t", "t.session_ref = s.id")
+        digested = await self._markers(
+            owner,
+            "SELECT summary FROM digests d",
+            "d.session_ref = s.id AND d.version = s.digest_version",
+        )
+        assert set(said) | set(digested) == kept
+        assert len(digested) == len(set(digested)) == len(counted.digested)
+        facts = await self._markers(
+            owner,
+            "SELECT text FROM facts f",
+            "(f.principal, f.agent, f.session) = (s.principal, s.agent, s.session)",
+        )
+        made = {fact_marker(marker) for marker in kept}
+        assert len(facts) == len(set(facts))
+        assert set(facts) <= made
+        assert len(facts) + len(made & self.gone) == len(counted.extracted)
+
+    async def _markers(self, owner: Owner, select: str, of_session: str) -> list[str]:
         rows = await fetch(
             self.where,
-            "SELECT content FROM turns t JOIN sessions s ON s.id = t.session_ref "
+            f"{select} JOIN sessions s ON {of_session} "
             "WHERE s.principal = $1 AND s.agent = $2 AND s.session = $3",
-            *named,
+            owner.principal,
+            owner.agent,
+            owner.session,
         )
-        present = {marker for row in rows for marker in MARKER.findall(row["content"])}
-        assert len(extracted) == len(set(extracted)) == len(counted.extracted)
-        kept = {marker for marker, of in self.kept.items() if of == owner}
-        assert kept == present | set(extracted)
-        assert counted.last == len(kept)
+        return [marker for row in rows for marker in MARKER.findall(row[0])]

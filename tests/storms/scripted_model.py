@@ -9,8 +9,13 @@ from kaos_memory.engine.protocols import NeighbourSearch
 from kaos_memory.engine.still_wanted import still_wanted
 from kaos_memory.tiers.memory import Digest, NewFact, Owner, Turn
 
-MARKER = re.compile(r"m\d{4}x\d{3}")
-"""What tests find a sentence again by: round and number."""
+MARKER = re.compile(r"[tf]\d{4}x\d{3}")
+"""What tests find a turn or a fact again by: round and number."""
+
+
+def fact_marker(turn_marker: str) -> str:
+    """The marker of the fact that a turn becomes. It is another: facts are erased alone too."""
+    return f"f{turn_marker[1:]}"
 
 
 class Gate:
@@ -62,26 +67,20 @@ class Model:
         """As Mem0 does it: embed the turns, look for what is near, ask, embed the facts."""
         told = " ".join(turn.content for turn in turns)
         await self._ask(told)
-        known = [fact.text for fact in await neighbours(_vector(turns[0].position), 5)]
+        known = [fact.text for fact in await neighbours(_vector(turns[0].position), 20)]
         await self._ask(" ".join([told, *known]))
-        facts = [
-            NewFact(
-                f"{owner.principal} said {turn.content}",
-                _vector(turn.position),
-                turn.position,
-                turn.position,
-                turn.said_at,
-            )
-            for turn in turns
-        ]
-        await self._ask(" ".join(fact.text for fact in facts))
         # A model may say again what it was shown.
-        last = turns[-1]
-        again = [
-            NewFact(text, _vector(number), last.position, last.position, last.said_at)
-            for number, text in enumerate(known)
+        facts = dict.fromkeys(known, turns[-1])
+        facts |= {
+            f"{owner.principal} told {fact_marker(marker)}": turn
+            for turn in turns
+            for marker in MARKER.findall(turn.content)
+        }
+        await self._ask(" ".join(facts))
+        return [
+            NewFact(text, _vector(turn.position), turn.position, turn.position, turn.said_at)
+            for text, turn in facts.items()
         ]
-        return facts + again
 
     async def _ask(self, text: str) -> None:
         await still_wanted()

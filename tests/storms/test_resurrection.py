@@ -35,7 +35,7 @@ async def test_nothing_erased_comes_back_whatever_was_under_way(
             for number in range(INTERLEAVINGS):
                 await world.play(number)
     finally:
-        model.release_all()
+        world.let_go()
         await workers.stop(grace_seconds=5)
         await traces.aclose()
     assert len(world.gone) > INTERLEAVINGS

@@ -9,7 +9,15 @@ from kaos_memory.contract import Erasure, ErasureLevel
 from kaos_memory.storage import receipts
 from kaos_memory.storage.erasure_key import ErasureKey
 from kaos_memory.storage.local import index
-from kaos_memory.storage.local.database import Connection, OnDatabase, micros, one, value, where
+from kaos_memory.storage.local.database import (
+    Connection,
+    OnDatabase,
+    micros,
+    now,
+    one,
+    value,
+    where,
+)
 from kaos_memory.storage.local.index import FactIndex
 from kaos_memory.storage.local.receipts import record, recorded_owners
 from kaos_memory.storage.local.schema import UNSCRUBBED, scrub
@@ -18,6 +26,11 @@ from kaos_memory.tiers.reach import Owners, Reach
 _BUMP = """
     INSERT INTO epochs (subject, epoch) VALUES (:subject, 1)
     ON CONFLICT (subject) DO UPDATE SET epoch = epoch + 1
+"""
+# Whoever reads a session may have been shown its facts: they may not ask a model on.
+_TAKE_LEASES = """
+    UPDATE work SET lease = NULL, run_after = :now
+    WHERE lease IS NOT NULL AND session_ref IN (SELECT s.id FROM sessions s WHERE {condition})
 """
 _HASH_OF = "SELECT principal, hash FROM facts f WHERE f.id = :id AND {condition}"
 _HASHES = "SELECT DISTINCT hash FROM facts f WHERE f.created_at <= :before AND {condition}"
@@ -89,6 +102,9 @@ class Erasures(OnDatabase):
             if fact is None:
                 return None
             of_principal = Owners(fact["principal"], owners.agent, owners.session)
+            of_sessions, of = where(of_principal, "s")
+            take_leases = _TAKE_LEASES.replace("{condition}", of_sessions)
+            connection.execute(take_leases, {**of, "now": now()})
             covered = _of_hash(of_principal, fact["hash"])
             draft = receipts.draft(self._key, ErasureLevel.FACT, of_principal, by, fact["hash"])
             return record(connection, self._erase(connection, of_principal, covered, draft))

@@ -23,6 +23,11 @@ _BUMP = """
     ON CONFLICT (subject) DO UPDATE SET epoch = e.epoch + 1
 """
 _HASH_OF = "SELECT principal, hash FROM facts f WHERE f.id = $1 AND {condition}"
+# Whoever reads a session may have been shown its facts: they may not ask a model on.
+_TAKE_LEASES = """
+    UPDATE work w SET lease = NULL, run_after = now() FROM sessions s
+    WHERE s.id = w.session_ref AND w.lease IS NOT NULL AND {condition}
+"""
 _HASHES = "SELECT DISTINCT hash FROM facts f WHERE f.created_at <= $1 AND {condition}"
 
 # Every fact's session is there for as long as the fact is, or both are gone.
@@ -102,6 +107,8 @@ class Erasures(OnDatabase):
         async with self._db.erasure(of_principal, subject) as connection:
             if await connection.fetchrow(query, fact_id, *arguments) is None:
                 return None  # erased by somebody else meanwhile
+            of_sessions, named = where(of_principal, "s")
+            await connection.execute(_TAKE_LEASES.replace("{condition}", of_sessions), *named)
             covered = Covered(_NOTHING, _of_hash(of_principal, fact["hash"]))
             key = self._db.schema.erasure_key
             draft = receipts.draft(key, ErasureLevel.FACT, of_principal, by, fact["hash"])
