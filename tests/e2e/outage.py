@@ -11,7 +11,7 @@ import httpx
 from tests.e2e import target
 from tests.e2e.failure import check
 from tests.e2e.load import RECALL_SECONDS, Load
-from tests.e2e.store import DATABASE, Store, attribution
+from tests.e2e.store import Store, attribution
 
 _AWAY_SECONDS = 120
 _ROUND_SECONDS = 5
@@ -74,24 +74,11 @@ async def database_away(store: Store) -> str:
 @asynccontextmanager
 async def _without_database(store: Store) -> AsyncGenerator[None]:
     """Stop the database; the end of the block starts it again and waits until it is ready."""
-
-    def scale(replicas: int) -> None:
-        arguments = ("statefulset", DATABASE, f"--replicas={replicas}")
-        target.kubectl("-n", store.namespace, "scale", *arguments)
-
-    def wait_for(condition: str) -> None:
-        pod = f"pod/{DATABASE}-0"
-        target.kubectl("-n", store.namespace, "wait", condition, pod, "--timeout=120s")
-
-    await asyncio.to_thread(scale, 0)
-    await asyncio.to_thread(wait_for, "--for=delete")
+    await asyncio.to_thread(store.scale_database, 0)
     try:
         yield
     finally:
-        await asyncio.to_thread(scale, 1)
-    created = f"{DATABASE}-0"
-    await asyncio.to_thread(target.until, "the database's pod", lambda: _exists(store, created))
-    await asyncio.to_thread(wait_for, "--for=condition=Ready")
+        await asyncio.to_thread(store.scale_database, 1)
 
 
 async def _honest_rounds(store: Store, pods: list[str]) -> str:
@@ -157,8 +144,3 @@ def _check_not_restarted(store: Store, before: dict[str, int]) -> None:
 
 def _all_ready(store: Store, replicas: dict[str, int]) -> bool:
     return store.ready_replicas() == len(replicas)
-
-
-def _exists(store: Store, pod: str) -> bool:
-    found = target.objects("pods", "-n", store.namespace)
-    return any(each["metadata"]["name"] == pod for each in found)

@@ -19,8 +19,7 @@ from tests.e2e.cluster.paths import existing_kubeconfig
 from tests.e2e.failure import check
 
 AGENT = "kaos://agent/acme/helper"
-DATABASE = "kaos-memory-pgvector"
-"""The StatefulSet of the store's database."""
+_DATABASE = "kaos-memory-pgvector"
 _PORT = 8080
 _SETTLE_SECONDS = 240.0
 
@@ -61,11 +60,19 @@ class Store:
         """What the database holds, as its superuser sees it: row-level security set aside."""
         statement = f"SELECT coalesce(json_agg(t), '[]') FROM ({query}) t"
         found = target.kubectl(
-            *("-n", self.namespace, "exec", f"pod/{DATABASE}-0", "--"),
+            *("-n", self.namespace, "exec", f"pod/{_DATABASE}-0", "--"),
             *("sh", "-c", 'PGOPTIONS="-c search_path=kaos_memory,public" exec psql "$@"', "psql"),
             *("-U", "postgres", "-d", "kaos", "-XAtqc", statement),
         )
         return json.loads(found)
+
+    def tables(self) -> list[str]:
+        """The names of the store's tables."""
+        found = self.rows(
+            "SELECT relname FROM pg_class WHERE relnamespace = 'kaos_memory'::regnamespace "
+            "AND relkind IN ('r', 'p') AND NOT relispartition"
+        )
+        return [row["relname"] for row in found]
 
     async def settled(self) -> None:
         """Wait until no background work is due."""
@@ -98,6 +105,17 @@ class Store:
     def ready_replicas(self) -> int:
         """How many replicas the Service sends requests to."""
         return self._get("deployment", self.service)["status"].get("readyReplicas", 0)
+
+    def scale_database(self, replicas: int) -> None:
+        """Stop the database (0) or start it again (1), and wait until it is so."""
+        count = f"--replicas={replicas}"
+        target.kubectl("-n", self.namespace, "scale", "statefulset", _DATABASE, count)
+
+        def scaled() -> bool:
+            status = self._get("statefulset", _DATABASE)["status"]
+            return status.get("readyReplicas", 0) == status["replicas"] == replicas
+
+        target.until(f"{replicas} databases", scaled)
 
     def _get(self, kind: str, name: str) -> dict[str, Any]:
         return json.loads(target.kubectl("-n", self.namespace, "get", kind, name, "-ojson"))
