@@ -129,6 +129,7 @@ def _prove(report: Report, deployment: Deployment, stores: list[Store]) -> None:
         "pulumi preview --refresh: no changes", deployment.preview_refreshed_without_changes
     )
     report.step("no secret in the state", lambda: steps.no_secret_in(deployment.exported(), stores))
+    report.step("commands in a replica", lambda: observation.commands(first))
     report.step("metrics", lambda: asyncio.run(observation.metrics(first)))
     report.step("replica killed", lambda: asyncio.run(steps.kill_during_writes(second)))
     report.step(
