@@ -100,7 +100,6 @@ class World:
     luck: random.Random
     kept: dict[str, Owner] = field(default_factory=dict[str, Owner])
     gone: set[str] = field(default_factory=set[str])
-    erased_facts: set[str] = field(default_factory=set[str])
     holding_commits: bool = False
     _ticks: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     _numbers: Iterator[int] = field(default_factory=itertools.count)
@@ -260,9 +259,9 @@ class World:
         for erasing in erasures:
             gone = {marker for marker, owner in self.kept.items() if erasing.covers(owner)}
             gone -= {write.marker for write in writes if not erasing.follows(write)}
+            everything = gone | {fact_marker(marker) for marker in gone}
             if erasing.fact is not None:
-                self.erased_facts.add(erasing.fact[1])
-            everything = gone | {fact_marker(marker) for marker in gone} | self.erased_facts
+                everything.add(erasing.fact[1])
             self._check_requests(everything, erasing.requests)
             self.gone |= everything
         for write in writes:
