@@ -263,10 +263,8 @@ class Storage(Protocol):
         """
         ...
 
-    async def claim(
-        self, lease_for: timedelta, kinds: Collection[WorkKind] = tuple(WorkKind)
-    ) -> Lease | None:
-        """Take one piece of due work, in turn over principals, or None."""
+    async def claim(self, lease_for: timedelta, only: WorkKind | None = None) -> Lease | None:
+        """Take one piece of due work, or of one kind of it, in turn over principals, or None."""
         ...
 
     async def renew(self, lease: Lease, lease_for: timedelta) -> None:

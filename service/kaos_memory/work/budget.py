@@ -2,7 +2,6 @@
 
 import logging
 import time
-from collections.abc import Collection
 
 from kaos_memory.engine.usage import TokenMeter
 from kaos_memory.storage.protocol import Storage, WorkKind
@@ -23,13 +22,13 @@ class Budget:
         self._spent = 0
         self._looked_at = -LOOK_SECONDS
 
-    async def kinds(self) -> Collection[WorkKind]:
-        """The kinds of work that may be done now: extraction only within the budget."""
+    async def only(self) -> WorkKind | None:
+        """The one kind of work that may be done now; None within the budget, where all may be."""
         if not self._daily_tokens:
-            return tuple(WorkKind)
+            return None
         if time.monotonic() - self._looked_at >= LOOK_SECONDS:
             await self._look(0)
-        return tuple(WorkKind) if self._spent < self._daily_tokens else (WorkKind.FOLD,)
+        return None if self._spent < self._daily_tokens else WorkKind.FOLD
 
     async def charge(self) -> None:
         """Count what was spent since the last time."""

@@ -115,7 +115,7 @@ class Workers:
             # Cleared before looking: a wake that comes after this ends the wait below at once.
             self._woken.clear()
             try:
-                lease = await self._storage.claim(self._lease_for, await self._budget.kinds())
+                lease = await self._storage.claim(self._lease_for, await self._budget.only())
                 if lease is not None:
                     self._woken.set()  # where one is due, others may be: let an idle worker look
                     try:

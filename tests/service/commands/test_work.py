@@ -15,7 +15,7 @@ OVERFLOW = [f"secret {number}" for number in range(1, 7)]
 async def dead(storage: Storage, owner: Owner = ALICE, kind: WorkKind = WorkKind.EXTRACT) -> str:
     """Write a session of which one piece of work is dead. Returns its ref."""
     await storage.append(owner, turns(*OVERFLOW))
-    lease = await storage.claim(LEASE, [kind])
+    lease = await storage.claim(LEASE, kind)
     assert lease is not None
     assert lease.principal == owner.principal
     await storage.fail(lease, "prose", None)

@@ -44,7 +44,7 @@ def storage_in(directory: str) -> LocalStorage:
 async def remember(storage: LocalStorage, *texts: str) -> None:
     """Store facts of Alice's, as extracted from a turn."""
     await storage.append(ALICE, [NewTurn("user", "said", 1, infer=False)])
-    lease = await storage.claim(LEASE, [WorkKind.EXTRACT])
+    lease = await storage.claim(LEASE, WorkKind.EXTRACT)
     assert lease is not None
     batch = await storage.load(lease)
     assert batch is not None

@@ -59,10 +59,10 @@ async def test_single_facts(shared: Storage):
 
 async def test_closing_a_session(shared: Storage):
     assert await shared.close_sessions(HERS) is True
-    lease = await shared.claim(LEASE, [WorkKind.EXTRACT])
+    lease = await shared.claim(LEASE, WorkKind.EXTRACT)
     assert lease is not None
     assert lease.principal == "alice"
-    assert await shared.claim(LEASE, [WorkKind.EXTRACT]) is None
+    assert await shared.claim(LEASE, WorkKind.EXTRACT) is None
 
 
 async def test_erasing(shared: Storage):

@@ -15,9 +15,10 @@ from kaos_memory.storage.postgres import conversations, facts, search, work
 from kaos_memory.storage.postgres.database import Role, where
 from kaos_memory.storage.postgres.erasures import Covered, Selection
 from kaos_memory.storage.postgres.storage import PostgresStorage
+from kaos_memory.storage.protocol import WorkKind
 from kaos_memory.tiers.reach import Owners
 
-from .driving import embedding
+from .driving import embedding, fetch
 
 ONE = Owners("user-7", "agent", "session")
 OF_AGENT = Owners("user-7", "agent-1")
@@ -119,10 +120,27 @@ async def test_writes_and_commits_touch_their_session_by_keys_alone(
 
 
 async def test_due_work_is_found_in_the_order_of_its_index(crowded: PostgresStorage):
-    arguments = (uuid4(), timedelta(seconds=1), ["fold", "extract"], "user-7")
-    found = await plan(crowded, Role.WORKER, ONE, work._CLAIM, *arguments)
-    assert "work_due" in found, found
-    assert "Sort" not in found, found
+    arguments = (uuid4(), timedelta(seconds=1), "user-7")
+    for query in (work._CLAIM, *work._CLAIM_KIND.values()):
+        found = await plan(crowded, Role.WORKER, ONE, query, *arguments)
+        assert "work_due" in found, found
+        assert "Sort" not in found, found
+
+
+async def test_one_kind_is_claimed_past_all_that_is_due_of_the_other(
+    crowded: PostgresStorage, admin_dsn: str
+):
+    await fetch(admin_dsn, "DELETE FROM work")
+    await fetch(
+        admin_dsn,
+        "INSERT INTO work (session_ref, kind, principal, agent) "
+        "SELECT id, 'extract', principal, agent FROM sessions",
+    )
+    await fetch(admin_dsn, "ANALYZE work")
+    arguments = (uuid4(), timedelta(seconds=1), "")
+    query = work._CLAIM_KIND[WorkKind.FOLD]
+    found = await plan(crowded, Role.WORKER, ONE, query, *arguments)
+    assert "work_due_fold" in found, found
 
 
 async def test_sessions_that_may_be_idle_are_found_in_the_order_of_their_index(

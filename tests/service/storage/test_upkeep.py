@@ -35,28 +35,28 @@ async def test_agents_that_act_for_nobody_take_turns_too(storage: Storage):
     assert served == ["a", "b"]
 
 
-async def test_only_the_kinds_that_are_asked_for_are_claimed(storage: Storage):
+async def test_only_the_kind_that_is_asked_for_is_claimed(storage: Storage):
     await storage.append(ALICE, turns(*OVERFLOW))
-    lease = await storage.claim(LEASE, [WorkKind.FOLD])
+    lease = await storage.claim(LEASE, WorkKind.FOLD)
     assert lease is not None
     assert lease.kind is WorkKind.FOLD
-    assert await storage.claim(LEASE, [WorkKind.FOLD]) is None
+    assert await storage.claim(LEASE, WorkKind.FOLD) is None
 
 
 async def test_a_renewed_lease_is_not_taken_over(storage: Storage, where: Where):
     await storage.append(ALICE, turns(*OVERFLOW))
-    lease = await storage.claim(timedelta(0), [WorkKind.FOLD])
+    lease = await storage.claim(timedelta(0), WorkKind.FOLD)
     assert lease is not None
     await storage.renew(lease, LEASE)
-    assert await storage.claim(LEASE, [WorkKind.FOLD]) is None
+    assert await storage.claim(LEASE, WorkKind.FOLD) is None
     await fetch(where, "UPDATE work SET run_after = now()")
-    assert await storage.claim(LEASE, [WorkKind.FOLD]) is not None
+    assert await storage.claim(LEASE, WorkKind.FOLD) is not None
     with pytest.raises(LeaseLost):
         await storage.renew(lease, LEASE)
 
 
 async def dead(storage: Storage, kind: WorkKind) -> int:
-    lease = await storage.claim(LEASE, [kind])
+    lease = await storage.claim(LEASE, kind)
     assert lease is not None
     await storage.fail(lease, "prose", None)
     return lease.session_ref

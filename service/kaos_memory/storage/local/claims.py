@@ -5,8 +5,6 @@ the lease lasts: what a process that died had claimed becomes due again by itsel
 `waiting` is due once its session has been idle for long enough, or has been closed.
 """
 
-import json
-from collections.abc import Collection
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -22,7 +20,7 @@ _CLAIM = """
     WHERE (session_ref, kind) = (
         SELECT session_ref, kind FROM work
         WHERE NOT dead AND NOT waiting AND claimant > :served AND run_after <= :now
-            AND kind IN (SELECT value FROM json_each(:kinds))
+            AND (:only IS NULL OR kind = :only)
         ORDER BY claimant, run_after LIMIT 1
     )
     RETURNING session_ref, kind, principal, agent, attempts, failures, claimant
@@ -45,11 +43,9 @@ class Claims(OnDatabase):
     _served: str = ""
     """The claimant that was served last."""
 
-    async def claim(
-        self, lease_for: timedelta, kinds: Collection[WorkKind] = tuple(WorkKind)
-    ) -> Lease | None:
-        """Take one piece of due work, in turn over principals, or None."""
-        return await self._db.write(lambda connection: self._claim(connection, lease_for, kinds))
+    async def claim(self, lease_for: timedelta, only: WorkKind | None = None) -> Lease | None:
+        """Take one piece of due work, or of one kind of it, in turn over principals, or None."""
+        return await self._db.write(lambda connection: self._claim(connection, lease_for, only))
 
     async def renew(self, lease: Lease, lease_for: timedelta) -> None:
         """Prolong a lease. Raises `LeaseLost` where it is no longer ours."""
@@ -71,14 +67,14 @@ class Claims(OnDatabase):
         await self._db.write(lambda c: c.execute(_RELEASE, named))
 
     def _claim(
-        self, connection: Connection, lease_for: timedelta, kinds: Collection[WorkKind]
+        self, connection: Connection, lease_for: timedelta, only: WorkKind | None
     ) -> Lease | None:
         time, token = now(), uuid4()
         named: dict[str, Any] = {
             "now": time,
             "token": token.bytes,
             "until": time + span(lease_for),
-            "kinds": json.dumps(list(kinds)),
+            "only": only,
         }
         connection.execute(_STOP_WAITING, named)
         row = one(connection, _CLAIM, {**named, "served": self._served})

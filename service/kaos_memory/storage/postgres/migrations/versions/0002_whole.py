@@ -59,6 +59,11 @@ def _work() -> None:
     """)
     op.execute("DROP INDEX work_due")
     op.execute("CREATE INDEX work_due ON work (claimant, run_after) WHERE NOT dead AND NOT waiting")
+    for kind in ("fold", "extract"):
+        op.execute(
+            f"CREATE INDEX work_due_{kind} ON work (claimant, run_after) "
+            f"WHERE NOT dead AND NOT waiting AND kind = '{kind}'"
+        )
     op.execute("CREATE INDEX work_waiting ON work (run_after) WHERE waiting")
     op.execute("""
         INSERT INTO work (session_ref, kind, principal, agent, waiting)
