@@ -38,6 +38,9 @@ EMBEDDING_SECONDS = 1.5
 RERANK_SECONDS = 1.0
 """Facts that are not reranked by then keep their order, and the answer is degraded."""
 
+ANSWER_SECONDS = 0.2
+"""What is kept of a recall's time for its answer, so that found facts are not lost with it."""
+
 RERANKED_FACTS = 50
 """Facts that a rerank endpoint is shown, at least."""
 
@@ -305,6 +308,7 @@ class Memory:
         if not query.strip():
             # Nothing is similar to nothing: the newest facts serve a caller without a question.
             return Read(await self._storage.newest_facts(owners, most))
+        must_end = time.monotonic() + RECALL_SECONDS - ANSWER_SECONDS
         embedding = await self._embedded(query)
         shown = most if self._reranker is None else max(most, RERANKED_FACTS)
         facts = await self._storage.search(
@@ -312,7 +316,7 @@ class Memory:
         )
         found = Read(facts, degraded=embedding is None)
         if self._reranker is not None:
-            found = await self._reranked(self._reranker, query, found)
+            found = await self._reranked(self._reranker, query, found, must_end)
         return Read(found.found[:most], found.degraded)
 
     async def _embedded(self, query: str) -> Sequence[float] | None:
@@ -325,10 +329,12 @@ class Memory:
             return None
         return embedding
 
-    async def _reranked(self, reranker: Reranker, query: str, read: Read[Fact]) -> Read[Fact]:
+    async def _reranked(
+        self, reranker: Reranker, query: str, read: Read[Fact], must_end: float
+    ) -> Read[Fact]:
         """The same facts in the endpoint's order; in their own where it fails or is late."""
         try:
-            async with asyncio.timeout(RERANK_SECONDS):
+            async with asyncio.timeout(min(RERANK_SECONDS, must_end - time.monotonic())):
                 order = await reranker.rerank(query, [fact.text for fact in read.found])
         except (ModelError, TimeoutError) as error:
             _log.warning("recall_not_reranked", extra={"reason": type(error).__name__})

@@ -17,8 +17,10 @@ import numpy.typing as npt
 from kaos_memory.settings import Ranking
 from kaos_memory.tiers.lexical import Cue, terms
 
-MAX_QUERY_TERMS: Final = 256
-"""Terms of a query that are looked for."""
+MAX_QUERY_TERMS: Final = 64
+"""Different terms of a query that are looked for: the first ones. More cost each fact time."""
+
+_TERM_BYTES: Final = 4
 
 Integers = npt.NDArray[np.integer]
 Floats = npt.NDArray[np.floating]
@@ -97,7 +99,7 @@ def rank(
     """
     if not len(candidates):
         return []
-    wanted = np.unique(_read(query)[:MAX_QUERY_TERMS])
+    wanted = _first_different(_read(query), MAX_QUERY_TERMS)
     named = _names_of_persons(candidates.names, wanted)
     scores = (
         _share_of_best(_bm25(candidates, wanted, named, weights))
@@ -115,10 +117,21 @@ def rank(
     return [Ranked(int(index), float(scores[index])) for index in best]
 
 
+def _first_different(terms_in_order: Integers, most: int) -> Integers:
+    """The first different terms, sorted."""
+    _, first = np.unique(terms_in_order, return_index=True)
+    return np.sort(terms_in_order[np.sort(first)[:most]])
+
+
 def _names_of_persons(names: Sequence[str], wanted: Integers) -> Flags:
     """Which wanted terms (rows) are part of which person's name (columns); none of a role's."""
-    found = [np.isin(wanted, _read(name)) & (name not in _ROLES) for name in names]
-    return np.stack(found, axis=1)
+    found = np.zeros((len(wanted), len(names)), np.bool_)
+    # Together, because a numpy call for each of many names takes longer than all the rest.
+    parts = [b"" if name in _ROLES else terms(name) for name in names]
+    term, at = _occurrences(np.frombuffer(b"".join(parts), "<i4"), wanted)
+    ends = np.cumsum([len(part) // _TERM_BYTES for part in parts])
+    found[term, np.searchsorted(ends, at, side="right")] = True
+    return found
 
 
 def _bm25(candidates: Candidates, wanted: Integers, named: Flags, weights: Ranking) -> Floats:

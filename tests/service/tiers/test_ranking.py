@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kaos_memory.settings import Ranking
 from kaos_memory.tiers.lexical import cues, terms, words
 from kaos_memory.tiers.memory import fact_hash
-from kaos_memory.tiers.ranking import Candidates, Ranked, rank
+from kaos_memory.tiers.ranking import MAX_QUERY_TERMS, Candidates, Ranked, rank
 
 WORDS_ALONE = Ranking(
     bm25_b=0,
@@ -152,6 +152,22 @@ def test_a_speakers_name_is_a_word_of_what_they_said():
     ann, bob, other = scores(facts, "Ann's tea")
     assert ann == 1.0 > bob > other == 0.0
     assert scores(facts, "the user") == [0.0, 0.0, 0.0]
+
+
+def test_each_of_many_names_is_a_word_of_what_its_person_said():
+    people = [f"person{at} family{at % 2}" for at in range(500)]
+    facts = [Said(f"tea {at}", speaker=name) for at, name in enumerate([*people, "user", ""])]
+    assert order(facts, "person321")[0] == 321
+    assert [score > 0 for score in scores(facts, "family1 user")] == [
+        *(at % 2 == 1 for at in range(500)), False, False,
+    ]  # fmt: skip
+
+
+def test_a_querys_first_different_terms_are_looked_for():
+    facts = [Said("first"), Said("inside"), Said("beyond")]
+    filler = [f"w{at}" for at in range(MAX_QUERY_TERMS - 2)]
+    query = " ".join(["first"] * 500 + filler + ["inside", "beyond"])
+    assert [score > 0 for score in scores(facts, query)] == [True, True, False]
 
 
 def test_the_cosine_counts_in_deviations_from_the_mean_of_all_facts():
