@@ -9,6 +9,7 @@ from enum import Enum
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
+from kaos_memory.storage.postgres import time_limits
 from kaos_memory.storage.postgres.schema import Schema
 from kaos_memory.storage.protocol import StorageLost, StorageUnavailable
 from kaos_memory.tiers.reach import Owners
@@ -47,7 +48,6 @@ _LOST = (
 _STATEMENTS = 100
 """More than there are, so that none is prepared twice."""
 _ACQUIRE_SECONDS = 5.0
-_STATEMENT_SECONDS = 20.0
 
 
 class Role(Enum):
@@ -71,9 +71,10 @@ STORE = Subject("store", "")
 class Database:
     """A pool of connections to one prepared schema."""
 
-    def __init__(self, pool: asyncpg.Pool, schema: Schema) -> None:
+    def __init__(self, pool: asyncpg.Pool, schema: Schema, *, checks_client: bool) -> None:
         self._pool = pool
         self.schema = schema
+        self._checks_client = checks_client
 
     @classmethod
     async def connect(cls, dsn: str, schema: Schema, most: int) -> "Database":
@@ -88,10 +89,13 @@ class Database:
             max_size=most,
             statement_cache_size=0 if schema.pooled else _STATEMENTS,
             timeout=_ACQUIRE_SECONDS,
-            command_timeout=_STATEMENT_SECONDS,
             reset=_nothing_to_reset,
         )
-        return cls(pool, schema)
+        try:
+            return cls(pool, schema, checks_client=await time_limits.can_check_client(pool))
+        except BaseException:
+            pool.terminate()
+            raise
 
     async def close(self) -> None:
         """Close all connections; statements that run get a moment to end."""
@@ -102,31 +106,41 @@ class Database:
             self._pool.terminate()
 
     @asynccontextmanager
-    async def read(self, owners: Owners, role: Role = Role.REQUEST) -> AsyncGenerator[Connection]:
-        """A read-only transaction that sees the rows of these owners."""
-        begin = self._begin(role, _bound(owners.principal), _bound(owners.agent), readonly=True)
-        async with self._transaction(begin) as connection:
+    async def read(
+        self, owners: Owners, role: Role = Role.REQUEST, *, seconds: float | None = None
+    ) -> AsyncGenerator[Connection]:
+        """A read-only transaction that sees the rows of these owners.
+
+        Like the others it raises `StorageUnavailable` where it takes too long: what a request
+        may take, or `seconds`.
+        """
+        seconds = seconds or _seconds(role, time_limits.READ)
+        bound = (_bound(owners.principal), _bound(owners.agent))
+        begin = self._begin(role, *bound, seconds, readonly=True)
+        async with self._transaction(begin, seconds) as connection:
             yield connection
 
     @asynccontextmanager
     async def anyone(self, role: Role) -> AsyncGenerator[Connection]:
         """A transaction without an owner: for due work, and for the store's own records."""
-        async with self._transaction(self._begin(role, "", "")) as connection:
+        seconds = _seconds(role, time_limits.CHANGE)
+        async with self._transaction(self._begin(role, "", "", seconds), seconds) as connection:
             yield connection
 
     @asynccontextmanager
     async def everyone(self, role: Role) -> AsyncGenerator[Connection]:
         """A transaction over all owners' memory. No erasure of the whole store runs meanwhile."""
-        begin = self._begin(role, "*", "*", [self._lock(STORE, shared=True)])
-        async with self._transaction(begin) as connection:
+        begin = self._begin(role, "*", "*", time_limits.LONG, [self._lock(STORE, shared=True)])
+        async with self._transaction(begin, time_limits.LONG) as connection:
             yield connection
 
     @asynccontextmanager
     async def change(self, principal: str, agent: str, role: Role) -> AsyncGenerator[Connection]:
         """A transaction that adds to one owner's memory. No erasure of it runs meanwhile."""
+        seconds = _seconds(role, time_limits.CHANGE)
         locks = [self._lock(subject, shared=True) for subject in subjects(principal)]
-        begin = self._begin(role, _bound(principal), _bound(agent), locks)
-        async with self._transaction(begin) as connection:
+        begin = self._begin(role, _bound(principal), _bound(agent), seconds, locks)
+        async with self._transaction(begin, seconds) as connection:
             yield connection
 
     @asynccontextmanager
@@ -134,8 +148,9 @@ class Database:
         """A transaction that erases: it runs alone among all that add to these owners' memory."""
         locks = [] if subject == STORE else [self._lock(STORE, shared=True)]
         locks.append(self._lock(subject, shared=False))
-        begin = self._begin(Role.REQUEST, _bound(owners.principal), _bound(owners.agent), locks)
-        async with self._transaction(begin) as connection:
+        bound = (_bound(owners.principal), _bound(owners.agent))
+        begin = self._begin(Role.REQUEST, *bound, time_limits.LONG, locks)
+        async with self._transaction(begin, time_limits.LONG) as connection:
             yield connection
 
     def _begin(
@@ -143,6 +158,7 @@ class Database:
         role: Role,
         principal: str,
         agent: str,
+        seconds: float,
         locks: Sequence[str] = (),
         *,
         readonly: bool = False,
@@ -158,12 +174,17 @@ class Database:
             "role": name,
             "kaos.principal": principal,
             "kaos.agent": agent,
+            "statement_timeout": str(round(seconds * 1000)),
         }
         calls = [f"set_config('{key}', {_literal(value)}, true)" for key, value in settings.items()]
+        if self._checks_client:
+            calls.append(time_limits.CHECK_CLIENT)
+        # Locks are a statement of their own: time limits hold from the next statement on.
+        take = f"; SELECT {', '.join(locks)}" if locks else ""
         # Not left to the server's default: after waiting for a lock, statements must see what
         # was committed meanwhile. An older snapshot would make an erasure miss rows.
         mode = "ISOLATION LEVEL READ COMMITTED" + (", READ ONLY" if readonly else "")
-        return f"BEGIN {mode}; SELECT {', '.join((*calls, *locks))}"
+        return f"BEGIN {mode}; SELECT {', '.join(calls)}{take}"
 
     def _lock(self, subject: Subject, *, shared: bool) -> str:
         function = "pg_advisory_xact_lock_shared" if shared else "pg_advisory_xact_lock"
@@ -180,9 +201,12 @@ class Database:
             await self._pool.release(connection)
 
     @asynccontextmanager
-    async def _transaction(self, begin: str) -> AsyncGenerator[Connection]:
+    async def _transaction(self, begin: str, seconds: float) -> AsyncGenerator[Connection]:
         try:
-            async with self._connection() as connection:
+            async with (
+                self._connection() as connection,
+                asyncio.timeout(seconds + time_limits.GRACE),
+            ):
                 try:
                     await connection.execute(begin)
                     yield connection
@@ -240,6 +264,10 @@ def where(owners: Owners, alias: str, first: int = 1) -> tuple[str, list[str]]:
     given = [(column, value) for column, value in named.items() if value is not None]
     conditions = [f"{alias}.{column} = ${first + at}" for at, (column, _) in enumerate(given)]
     return " AND ".join(conditions) or "true", [value for _, value in given]
+
+
+def _seconds(role: Role, of_request: float) -> float:
+    return of_request if role is Role.REQUEST else time_limits.WORK
 
 
 def _bound(name: str | None) -> str:

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from kaos_memory.contract import Erasure, ErasureLevel
 from kaos_memory.storage import receipts
+from kaos_memory.storage.postgres import time_limits
 from kaos_memory.storage.postgres.database import (
     STORE,
     Connection,
@@ -83,7 +84,7 @@ class Erasures(OnDatabase):
         owners, level = reach.owners, ErasureLevel(reach.level)
         covered = Covered(Selection(*where(owners, "s")), Selection(*where(owners, "f")))
         if dry_run:
-            async with self._db.read(owners) as connection:
+            async with self._db.read(owners, seconds=time_limits.LONG) as connection:
                 found = await self._counts(connection, covered)
             return receipts.plan(level, found)
         subject = erased_subject(owners)
@@ -139,7 +140,10 @@ class Erasures(OnDatabase):
             key = self._db.schema.erasure_key
             for [text_hash] in hashes:
                 if key.fact(text_hash).hex() == receipt.fact_hash:
-                    return Covered(_NOTHING, _of_hash(owners, text_hash))
+                    condition, arguments = where(owners, "f", first=3)
+                    older = f"f.hash = $1 AND f.created_at <= $2 AND {condition}"
+                    facts = Selection(older, [text_hash, before, *arguments])
+                    return Covered(_NOTHING, facts)
             return Covered(_NOTHING, _NOTHING)
         of_sessions, arguments = where(owners, "s", first=2)
         of_facts, _ = where(owners, "f", first=2)
