@@ -70,10 +70,31 @@ async def test_an_erasure_waits_for_the_write_that_is_under_way(
     assert (await erasing).residue == 0
 
 
-async def _waits_for_a_lock(storage: PostgresStorage) -> None:
+async def test_a_session_that_waited_for_an_erasure_began_after_it(
+    storage: PostgresStorage, admin_dsn: str
+):
+    await storage.append(ALICE, turns("old"))
+    async with storage._db.change(ALICE.principal, ALICE.agent, Role.REQUEST):
+        erasing = asyncio.create_task(storage.erase(HERS, dry_run=False))
+        await _waits_for_a_lock(storage)
+        appending = asyncio.create_task(storage.append(ALICE, turns("new")))
+        await _waits_for_a_lock(storage, 2)
+    receipt = await erasing
+    await appending
+    [row] = await fetch(
+        admin_dsn,
+        "SELECT began_at, created_at FROM sessions JOIN turns ON session_ref = sessions.id",
+    )
+    assert receipt.erased_at is not None
+    assert receipt.erased_at < row["began_at"] <= row["created_at"]
+    assert (await storage.replay(receipt)).turns == 0
+
+
+async def _waits_for_a_lock(storage: PostgresStorage, how_many: int = 1) -> None:
     async with asyncio.timeout(10), storage._db._pool.acquire() as connection:
         while not await connection.fetchval(  # noqa: ASYNC110 - the server brings it about
-            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            "SELECT count(*) >= $1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted",
+            how_many,
         ):
             await asyncio.sleep(0.01)
 

@@ -109,3 +109,36 @@ async def test_a_turn_keeps_the_date_when_it_was_said(storage: Storage):
     [conversation] = await storage.conversations(HERS, 100)
     assert conversation.turns[0].said_at == said
     assert conversation.turns[0].created_at > said
+
+
+async def test_a_shorter_idle_time_reaches_the_sessions_that_wait(
+    make_storage: StorageFactory, where: Where
+):
+    for idle_after in (timedelta(days=7), timedelta(hours=1), timedelta(hours=2)):
+        storage = make_storage(idle_after=idle_after)
+        await storage.open()
+        await storage.append(ALICE, turns("one"))
+        await storage.close()
+    [row] = await fetch(
+        where, "SELECT run_after - now() <= interval '1 hour' AS soon, waiting FROM work"
+    )
+    assert row["soon"]
+    assert row["waiting"]
+
+
+async def test_dead_work_is_not_scheduled_by_a_write_or_a_close(storage: Storage):
+    await storage.append(ALICE, turns("one", infer=False))
+    lease = await storage.claim(LEASE)
+    assert lease is not None
+    await storage.fail(lease, "broken", None)
+    assert await storage.close_sessions(HERS) is False
+    assert (await storage.append(ALICE, turns("two", infer=False))).scheduled is False
+    # Over the mark a digest is due, whatever became of extraction.
+    assert (await storage.append(ALICE, turns("3", "4", "5", "6"))).scheduled is True
+
+
+async def test_work_that_is_due_or_leased_already_is_scheduled(storage: Storage):
+    await storage.append(ALICE, turns("one", infer=False))
+    assert await storage.close_sessions(HERS) is True
+    assert await storage.claim(LEASE) is not None
+    assert (await storage.append(ALICE, turns("two", infer=False))).scheduled is True

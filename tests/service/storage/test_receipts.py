@@ -259,3 +259,24 @@ async def test_receipts_that_cannot_be_replayed_are_refused_and_change_nothing(
     real = await storage.erase(Reach(ScopeLevel.USER, Owners("nobody"), None), dry_run=False)
     with pytest.raises(UnusableReceipt, match="level user"):
         await storage.replay(real.model_copy(update={"principal_hash": None}))
+
+
+async def test_the_replay_of_a_facts_receipt_leaves_what_was_said_later(
+    storage: Storage, restore: Restore
+):
+    await storage.append(ALICE, turns("tea", infer=False))
+    await work_off(storage)
+    await storage.close()
+    restored, _ = restore()
+    await storage.open()
+    [identity] = (await facts(storage, Owners("alice"))).values()
+    receipt = await storage.erase_fact(Owners("alice"), identity)
+    assert receipt is not None
+    await restored.open()
+    await restored.append(Owner("alice", ALICE.agent, "new"), turns("tea", infer=False))
+    await work_off(restored)
+    replayed = await restored.replay(receipt)
+    assert (replayed.facts, replayed.residue) == (1, 0)
+    assert await facts(restored, Owners("alice", None, "s-1")) == {}
+    assert len(await facts(restored, Owners("alice", None, "new"))) == 1
+    await restored.close()

@@ -41,11 +41,12 @@ _ADD_TURN = f"""
     INSERT INTO turns (session_ref, {TURN})
     VALUES (:session_ref, :position, :role, :content, :tokens, :infer, :now, :said_at)
 """
-# With its first turn a session gets the work that extracts it once it is idle, if not before.
+# With its first turn a session gets the work that extracts it once it is idle, if not before;
+# where it waits for longer than sessions wait now, it waits for less.
 _AWAIT = """
     INSERT INTO work (session_ref, kind, principal, agent, waiting, run_after)
     VALUES (:session_ref, 'extract', :principal, :agent, 1, :run_after)
-    ON CONFLICT DO NOTHING
+    ON CONFLICT DO UPDATE SET run_after = :run_after WHERE waiting AND run_after > :run_after
 """
 _WINDOW_TOKENS = """
     SELECT position, tokens FROM turns
@@ -61,6 +62,7 @@ _MAKE_DUE = """
     SELECT id, :kind, principal, agent, :now FROM sessions WHERE id = :session_ref
     ON CONFLICT (session_ref, kind) DO UPDATE SET waiting = 0, run_after = :now WHERE waiting
 """
+_LIVES = "SELECT 1 FROM work WHERE session_ref = :session_ref AND kind = :kind AND NOT dead"
 _CLOSE = """
     UPDATE sessions SET closed_through = last_position
     WHERE id = :session_ref AND extracted_through < last_position
@@ -188,8 +190,7 @@ class Conversations(OnDatabase):
             tokens=session["window_tokens"], turns=session["window_turns"]
         ) and self._compact(connection, session["id"], marks_of(session)):
             due |= self._wanted
-        _make_due(connection, session["id"], due)
-        return bool(due)
+        return _make_due(connection, session["id"], due)
 
     @property
     def _wanted(self) -> set[WorkKind]:
@@ -242,13 +243,18 @@ class Conversations(OnDatabase):
 def _close_all(connection: Connection, owners: Owners) -> bool:
     condition, named = where(owners, "s")
     found = connection.execute(_TO_CLOSE.replace("{condition}", condition), named).fetchall()
+    closed = False
     for session in found:
         connection.execute(_CLOSE, {"session_ref": session["id"]})
-        _make_due(connection, session["id"], {WorkKind.EXTRACT})
-    return bool(found)
+        closed |= _make_due(connection, session["id"], {WorkKind.EXTRACT})
+    return closed
 
 
-def _make_due(connection: Connection, session_ref: int, kinds: Collection[WorkKind]) -> None:
-    time = now()
+def _make_due(connection: Connection, session_ref: int, kinds: Collection[WorkKind]) -> bool:
+    """Make work due. False where all of it is dead."""
+    time, lives = now(), False
     for kind in kinds:
-        connection.execute(_MAKE_DUE, {"session_ref": session_ref, "kind": kind, "now": time})
+        named = {"session_ref": session_ref, "kind": kind, "now": time}
+        connection.execute(_MAKE_DUE, named)
+        lives |= one(connection, _LIVES, named) is not None
+    return lives

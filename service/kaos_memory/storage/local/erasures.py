@@ -147,7 +147,9 @@ class Erasures(OnDatabase):
         query = _HASHES.replace("{condition}", of_facts)
         for row in connection.execute(query, {**named, **before}):
             if self._key.fact(row["hash"]).hex() == receipt.fact_hash:
-                return _of_hash(owners, row["hash"])
+                copies = _of_hash(owners, row["hash"])
+                older = f"f.created_at <= :before AND {copies.facts}"
+                return Covered(_NONE, older, {**copies.named, **before})
         return Covered(_NONE, _NONE)
 
     def _erase(

@@ -15,30 +15,39 @@ from kaos_memory.tiers.window import Compaction, Marks
 MARKS = "evicted_through, folded_through, extracted_through, closed_through"
 TURN = "position, role, content, tokens, infer, created_at, said_at"
 
-# With its first turn a session gets the work that extracts it once it is idle, if not before.
+# With its first turn a session gets the work that extracts it once it is idle, if not before;
+# where it waits for longer than sessions wait now, it waits for less.
+# The time is read under the transaction's locks: it is later than any erasure that came first.
 _APPEND = f"""
     WITH session AS (
         INSERT INTO sessions AS s
-            (principal, agent, session, last_position, window_tokens, window_turns, last_turn_at)
-        VALUES ($1, $2, $3, $4, $5, $4, now())
+            (principal, agent, session, last_position, window_tokens, window_turns, began_at,
+             last_turn_at)
+        SELECT $1, $2, $3, $4, $5, $4, time, time FROM clock_timestamp() AS time
         ON CONFLICT (principal, agent, session) DO UPDATE SET
             last_position = s.last_position + $4,
             window_tokens = s.window_tokens + $5,
             window_turns = s.window_turns + $4,
-            last_turn_at = now()
-        RETURNING id, last_position, window_tokens, window_turns, {MARKS}
+            last_turn_at = excluded.last_turn_at
+        RETURNING id, last_position, window_tokens, window_turns, last_turn_at, {MARKS}
     ), added AS (
         INSERT INTO turns
-            (session_ref, position, principal, agent, role, content, tokens, infer, said_at)
+            (session_ref, position, principal, agent, role, content, tokens, infer, created_at,
+             said_at)
         SELECT session.id, session.last_position - $4 + new.at, $1, $2,
-               new.role, new.content, new.tokens, new.infer, coalesce(new.said_at, now())
+               new.role, new.content, new.tokens, new.infer, session.last_turn_at,
+               coalesce(new.said_at, session.last_turn_at)
         FROM session, unnest($6::text[], $7::text[], $8::integer[], $9::boolean[],
                              $10::timestamptz[])
             WITH ORDINALITY AS new (role, content, tokens, infer, said_at, at)
     ), awaited AS (
         INSERT INTO work (session_ref, kind, principal, agent, waiting, run_after)
-        SELECT id, 'extract', $1, $2, true, now() + $11 FROM session WHERE $12
+        SELECT id, 'extract', $1, $2, true, last_turn_at + $11 FROM session WHERE $12
         ON CONFLICT DO NOTHING
+    ), hastened AS (
+        UPDATE work SET run_after = session.last_turn_at + $11 FROM session
+        WHERE $12 AND session_ref = session.id AND kind = 'extract' AND waiting
+            AND run_after > session.last_turn_at + $11
     )
     SELECT * FROM session
 """
@@ -51,11 +60,18 @@ _COMPACT = """
         window_tokens = $5, window_turns = $6
     WHERE id = $1
 """
+# Whether any of it will be done: not if all of it is dead.
 _MAKE_DUE = """
-    INSERT INTO work (session_ref, kind, principal, agent)
-    SELECT $1, kind, $2, $3 FROM unnest($4::text[]) AS kind
-    ON CONFLICT (session_ref, kind) DO UPDATE SET waiting = false, run_after = now()
-    WHERE work.waiting
+    WITH made AS (
+        INSERT INTO work (session_ref, kind, principal, agent)
+        SELECT $1, kind, $2, $3 FROM unnest($4::text[]) AS kind
+        ON CONFLICT (session_ref, kind) DO UPDATE SET waiting = false, run_after = now()
+        WHERE work.waiting
+        RETURNING 1
+    )
+    SELECT EXISTS (TABLE made) OR EXISTS (
+        SELECT 1 FROM work WHERE session_ref = $1 AND kind = ANY($4) AND NOT dead
+    )
 """
 _CLOSE = """
     UPDATE sessions SET closed_through = last_position
@@ -155,9 +171,9 @@ class Conversations(OnDatabase):
             tokens=session["window_tokens"], turns=session["window_turns"]
         ) and await self._compact(connection, session["id"], marks_of(session)):
             due |= self._wanted
-        if due:
-            await _make_due(connection, session["id"], owner.principal, owner.agent, due)
-        return bool(due)
+        if not due:
+            return False
+        return await _make_due(connection, session["id"], owner.principal, owner.agent, due)
 
     @property
     def _wanted(self) -> set[WorkKind]:
@@ -200,8 +216,8 @@ class Conversations(OnDatabase):
             # Under the locks of its owner, so that an erasure of it goes either before or after.
             async with self._db.change(principal, agent, Role.REQUEST) as connection:
                 if await connection.execute(_CLOSE, ref) == "UPDATE 1":
-                    await _make_due(connection, ref, principal, agent, {WorkKind.EXTRACT})
-                    closed = True
+                    due = {WorkKind.EXTRACT}
+                    closed |= await _make_due(connection, ref, principal, agent, due)
         return closed
 
     async def conversations(self, owners: Owners, budget: int) -> list[Conversation]:
@@ -237,5 +253,6 @@ async def _make_due(
     principal: str,
     agent: str,
     kinds: Collection[WorkKind],
-) -> None:
-    await connection.execute(_MAKE_DUE, session_ref, principal, agent, list(kinds))
+) -> bool:
+    """Make work due. False where all of it is dead."""
+    return await connection.fetchval(_MAKE_DUE, session_ref, principal, agent, list(kinds))

@@ -47,7 +47,8 @@ def _conversations() -> None:
     # When a session began decides whether the replay of an erasure covers it. Of those that are
     # there already nobody knows: they are older than everything.
     op.execute("ALTER TABLE sessions ADD COLUMN began_at timestamptz NOT NULL DEFAULT '-infinity'")
-    op.execute("ALTER TABLE sessions ALTER COLUMN began_at SET DEFAULT now()")
+    # Not when its transaction began: that may have waited for an erasure since.
+    op.execute("ALTER TABLE sessions ALTER COLUMN began_at SET DEFAULT clock_timestamp()")
 
 
 def _work() -> None:
