@@ -4,13 +4,14 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from kaos_memory.api.app import Parts
+from kaos_memory.engine.cached_embedder import CachedEmbedder
 from kaos_memory.engine.mem0_extractor import INSTRUCTIONS, Mem0Extractor
-from kaos_memory.engine.models import CachedEmbedder, OpenAIEmbedder
+from kaos_memory.engine.models import OpenAIEmbedder
 from kaos_memory.engine.reranker import EndpointReranker
 from kaos_memory.engine.summariser import ChatSummariser
 from kaos_memory.engine.tokens import count_tokens, warm_up
 from kaos_memory.engine.usage import TokenMeter
-from kaos_memory.memory import Memory
+from kaos_memory.memory import EMBEDDING_SECONDS, Memory
 from kaos_memory.settings import LocalStorage as LocalSettings
 from kaos_memory.settings import ServiceSettings
 from kaos_memory.storage.local.schema import StoreIdentity as LocalIdentity
@@ -60,7 +61,9 @@ def storage_of(settings: ServiceSettings) -> Storage:
         idle_after=idle_after,
         digest_retention=settings.medium_term.digest_retention,
         provenance=provenance,
-        connections=settings.request_concurrency + extraction.concurrency + _SPARE_CONNECTIONS,
+        connections=2 * settings.request_concurrency  # reads and changes
+        + extraction.concurrency
+        + _SPARE_CONNECTIONS,
         long_term=settings.long_term,
     )
 
@@ -76,7 +79,7 @@ def assemble(settings: ServiceSettings, telemetry: Telemetry) -> Parts:
     extraction = settings.long_term.extraction
     embedder = OpenAIEmbedder(models.embedding, dims, listeners=metered)
     query_embedder = OpenAIEmbedder(models.embedding, dims, listeners=told)
-    queries = CachedEmbedder(query_embedder)
+    queries = CachedEmbedder(query_embedder, late_seconds=EMBEDDING_SECONDS)
     reranker = None
     if settings.long_term.rerank:
         reranker = EndpointReranker(models.rerank or models.embedding, listeners=told)

@@ -17,7 +17,7 @@ from bench.plan import FULL, QUICK, Plan
 from bench.published import NAME
 from bench.rounds import Figures, Key, Results
 from kaos_dev.embedded_postgres import EmbeddedPostgres
-from kaos_memory.engine.models import CachedEmbedder
+from kaos_memory.engine.cached_embedder import CachedEmbedder
 from kaos_memory.tiers import lexical
 
 MEASURES = {"write", "window_recall", "full_recall", "forget_user", "ready", "rss_mb"}

@@ -227,6 +227,7 @@ def _operations(parts: Parts) -> list[Operation]:
             WriteResponse,
             write,
             idempotent=True,
+            changes=True,
             schedules=True,
         ),
         Operation(
@@ -235,10 +236,16 @@ def _operations(parts: Parts) -> list[Operation]:
             CloseRequest,
             CloseResponse,
             close,
+            changes=True,
             schedules=True,
         ),
         Operation(
-            "/v1/forget", "Erase a scope in every tier", ForgetRequest, ForgetResponse, forget
+            "/v1/forget",
+            "Erase a scope in every tier",
+            ForgetRequest,
+            ForgetResponse,
+            forget,
+            changes=True,
         ),
         Operation(
             "/v1/facts/{fact_id}",
@@ -255,6 +262,7 @@ def _operations(parts: Parts) -> list[Operation]:
             ForgetResponse,
             forget_fact,
             method="DELETE",
+            changes=True,
         ),
         Operation(
             "/v1/erasures/{erasure_id}",

@@ -14,39 +14,51 @@ WAIT_SECONDS = 4.0
 
 
 class Places:
-    """The requests in work at once; more wait, and then are refused."""
+    """The requests in work at once; more wait, and then are refused.
+
+    Reads, which may wait for models, and changes have places of their own: a model that hangs
+    keeps nothing from being stored or erased.
+
+    Args:
+        count: How many of each of the two kinds.
+    """
 
     def __init__(self, count: int) -> None:
-        self._free = asyncio.Semaphore(count)
+        self._reads = asyncio.Semaphore(count)
+        self._changes = asyncio.Semaphore(count)
         self.waiting = 0
         """Requests that wait for a place now."""
         self.in_work = 0
         """Requests that have one."""
 
     @asynccontextmanager
-    async def held(self) -> AsyncGenerator[None]:
+    async def held(self, *, changes: bool) -> AsyncGenerator[None]:
         """Hold a place while a request is in work.
+
+        Args:
+            changes: Whether the request changes memory.
 
         Raises:
             Overloaded: none became free in time.
         """
-        if self._free.locked():
+        free = self._changes if changes else self._reads
+        if free.locked():
             self.waiting += 1
             try:
                 async with asyncio.timeout(WAIT_SECONDS):
-                    await self._free.acquire()
+                    await free.acquire()
             except TimeoutError:
                 raise Overloaded from None
             finally:
                 self.waiting -= 1
         else:
-            await self._free.acquire()  # at once, and without the cost of a timer
+            await free.acquire()  # at once, and without the cost of a timer
         self.in_work += 1
         try:
             yield
         finally:
             self.in_work -= 1
-            self._free.release()
+            free.release()
 
 
 class BodyLimit:

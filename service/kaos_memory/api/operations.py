@@ -62,6 +62,8 @@ class Operation:
     method: str = "POST"
     idempotent: bool = False
     """Whether it heeds the header `Idempotency-Key`."""
+    changes: bool = False
+    """Whether it changes memory: such requests have places of their own."""
     schedules: bool = False
     """Whether it answers 202 where background work is due with it."""
 
@@ -123,7 +125,7 @@ def _endpoint(
         content = await request.body()
         with telemetry.operation(name, request.headers) as running:
             try:
-                async with places.held():
+                async with places.held(changes=operation.changes):
                     message, call = _read(operation, request, content)
                     observed.asked(message, running)
                     response = await operation.run(message, call)

@@ -1,11 +1,7 @@
 """The two kinds of model: chat and embeddings, each behind an OpenAI-compatible endpoint."""
 
-import asyncio
-import hashlib
 import json
 import math
-from array import array
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,7 +9,7 @@ import orjson
 
 from kaos_memory.engine.endpoint import Endpoint
 from kaos_memory.engine.plain_text import clean, clipped
-from kaos_memory.engine.protocols import Embedder, ModelError
+from kaos_memory.engine.protocols import ModelError
 from kaos_memory.engine.usage import CallListener
 from kaos_memory.settings import Model
 
@@ -216,57 +212,3 @@ def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
         size += added
     if batch:
         yield batch
-
-
-class CachedEmbedder:
-    """For queries: remembers the latest vectors, and asks once for what several ask for at once.
-
-    Texts are remembered by their digest only. A failure is not remembered.
-    """
-
-    def __init__(self, embedder: Embedder, *, entries: int = 256) -> None:
-        self._embedder = embedder
-        self._entries = entries
-        self._vectors: OrderedDict[bytes, array[float]] = OrderedDict()
-        self._asked: dict[bytes, asyncio.Task[list[float]]] = {}
-
-    async def aclose(self) -> None:
-        """End the calls that run. The embedder behind stays open: others may share it."""
-        asked = list(self._asked.values())
-        for task in asked:
-            task.cancel()
-        await asyncio.gather(*asked, return_exceptions=True)
-
-    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """One vector for each text, in order.
-
-        Raises:
-            ModelError: the embedder behind it could not answer.
-        """
-        return list(await asyncio.gather(*(self._one(text) for text in texts)))
-
-    async def _one(self, text: str) -> list[float]:
-        key = hashlib.blake2b(clean(text).encode(), digest_size=16).digest()
-        known = self._vectors.get(key)
-        if known is not None:
-            self._vectors.move_to_end(key)
-            return known.tolist()
-        task = self._asked.get(key)
-        if task is None:
-            task = asyncio.create_task(self._ask(key, text))
-            self._asked[key] = task
-            task.add_done_callback(lambda done: self._answered(key, done))
-        # A caller that gives up must not take the answer from the others.
-        return await asyncio.shield(task)
-
-    async def _ask(self, key: bytes, text: str) -> list[float]:
-        [vector] = await self._embedder.embed([text])
-        self._vectors[key] = array("d", vector)
-        if len(self._vectors) > self._entries:
-            self._vectors.popitem(last=False)
-        return vector
-
-    def _answered(self, key: bytes, task: asyncio.Task[list[float]]) -> None:
-        del self._asked[key]
-        if not task.cancelled():
-            task.exception()  # seen, even if every caller has given up

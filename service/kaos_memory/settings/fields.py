@@ -306,7 +306,7 @@ class ServiceSettings(Settings):
     medium_term: MediumTerm = MediumTerm()
     long_term: LongTerm = LongTerm()
     request_concurrency: Annotated[Whole, Field(ge=1, le=256)] = 8
-    """Requests in work at once, per replica; more wait, then get 503."""
+    """Reads in work at once, per replica, and as many changes; more wait, then get 503."""
     default_failure_mode: FailureMode = FailureMode.SOFT
     max_read_scope: MaxReadScope = MaxReadScope.AGENT
     retention: Retention = Retention()

@@ -120,7 +120,7 @@ REQUESTS = Metric(
     "kaos.memory.requests",
     Kind.GAUGE,
     "{request}",
-    "Requests that have a place (bounded by `request_concurrency`) or wait for one",
+    "Requests that have a place (`request_concurrency` of them for each kind) or wait for one",
     {"state": "`in_work`, `waiting`"},
 )
 IDEMPOTENT_REPLAYS = Metric(

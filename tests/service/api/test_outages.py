@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
 
@@ -115,6 +115,30 @@ async def test_more_requests_than_places_wait_and_then_are_refused(
     refused = next(answer for answer in answers if answer.status_code == 503)
     assert "Retry-After" in refused.headers
     assert next(a for a in answers if a.status_code == 200).json()["degraded"] is True
+
+
+async def test_recalls_that_wait_for_a_model_keep_nothing_from_being_written_or_erased(
+    start: ServiceFactory, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("kaos_memory.api.limits.WAIT_SECONDS", 0.05)
+    async with start(request_concurrency=1) as service:
+        await service.until(lambda: ready(service))
+        service.model.slow.clear()
+        user = scope("user", principal="alice")
+        recalling = asyncio.create_task(service.post("recall", {"scope": user, "query": "tea"}))
+        await service.until(waits_for_a_place(service))
+        assert (await service.write(ALICE, "tea")).json()["accepted"] is True
+        assert (await service.post("forget", {"scope": user})).json()["forgotten"] is True
+        service.model.slow.set()
+        assert (await recalling).json()["degraded"] is False
+
+
+def waits_for_a_place(service: Service) -> Callable[[], Awaitable[bool]]:
+    async def refused() -> bool:
+        body = {"scope": {"level": "user", "principal": "bob"}, "query": ""}
+        return (await service.post("recall", body)).status_code == 503
+
+    return refused
 
 
 async def test_a_slow_sender_takes_no_place(start: ServiceFactory):

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from kaos_memory.engine.models import MAX_EMBEDDED_BYTES, CachedEmbedder, OpenAIEmbedder
-from kaos_memory.engine.protocols import ModelError
+from kaos_memory.engine.cached_embedder import CachedEmbedder
+from kaos_memory.engine.circuit_breaker import CircuitBreaker
+from kaos_memory.engine.models import MAX_EMBEDDED_BYTES, OpenAIEmbedder
+from kaos_memory.engine.protocols import ModelError, ModelUnavailable
 
 from .scripted import DIMS, Answer, ScriptedModels, vector_of, vectors
 
@@ -201,3 +203,30 @@ async def test_closing_ends_the_calls_that_run(models: ScriptedModels, embedder:
     with pytest.raises(asyncio.CancelledError):
         await caller
     models.hold.set()
+
+
+async def test_an_endpoint_that_is_late_is_left_alone_except_for_what_is_remembered(
+    models: ScriptedModels, embedder: OpenAIEmbedder
+):
+    time = [0.0]
+    breaker = CircuitBreaker(failures=2, rest_seconds=5, clock=lambda: time[0])
+    queries = CachedEmbedder(embedder, late_seconds=0.05, breaker=breaker)
+    await queries.embed(["known"])
+    models.hold.clear()
+    late = [asyncio.create_task(queries.embed([text])) for text in ("a", "b")]
+    async with asyncio.timeout(5):
+        while breaker.may_ask():  # noqa: ASYNC110 - time brings it about
+            await asyncio.sleep(0.01)
+    with pytest.raises(ModelUnavailable, match="left alone"):
+        await queries.embed(["c"])
+    assert await queries.embed(["known"]) == [pytest.approx(_unit("known"))]
+    assert len(models.embeddings) == 3
+    models.hold.set()
+    await asyncio.gather(*late)
+    # What was late is remembered; it says nothing of what is asked next.
+    with pytest.raises(ModelUnavailable):
+        await queries.embed(["c"])
+    assert await queries.embed(["a"]) == [pytest.approx(_unit("a"))]
+    time[0] = 5.0
+    assert await queries.embed(["c"]) == [pytest.approx(_unit("c"))]
+    assert await queries.embed(["d"]) == [pytest.approx(_unit("d"))]
