@@ -2,8 +2,10 @@
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from kaos_memory.storage.protocol import Storage, WorkKind, WorkState
-from kaos_memory.tiers.memory import NewTurn
+from kaos_memory.tiers.memory import NewTurn, Owner
 from kaos_memory.tiers.reach import Owners
 
 from ..conftest import StorageFactory, Where
@@ -19,6 +21,7 @@ from .driving import (
     work_off,
 )
 
+NEW = Owner("carol", ALICE.agent, "s-1")
 HERS = Owners(ALICE.principal, ALICE.agent, ALICE.session)
 
 
@@ -142,3 +145,55 @@ async def test_work_that_is_due_or_leased_already_is_scheduled(storage: Storage)
     assert await storage.close_sessions(HERS) is True
     assert await storage.claim(LEASE) is not None
     assert (await storage.append(ALICE, turns("two", infer=False))).scheduled is True
+
+
+@pytest.mark.parametrize("fold", [True, False])
+async def test_without_the_long_term_tier_no_model_reads_what_waits_and_with_it_again_all_of_it(
+    make_storage: StorageFactory, where: Where, fold: bool
+):
+    storage = make_storage(fold=fold)
+    await storage.open()
+    await storage.append(ALICE, turns("one", "two"))
+    await storage.close_sessions(HERS)
+    await storage.append(BOB, turns("his"))
+    await storage.close()
+    await make_idle(where)
+
+    off = make_storage(extract=False, fold=fold)
+    await off.open()
+    for _ in range(2):
+        lease = await off.claim(LEASE)
+        assert lease is not None
+        assert await off.load(lease) is None
+    assert await off.work_summary() == []
+    await off.append(NEW, turns("written meanwhile"))
+    await off.close()
+    assert [(await account(where, owner)).extracted for owner in (ALICE, BOB)] == [[], []]
+    await make_idle(where)
+
+    storage = make_storage(fold=fold)
+    await storage.open()
+    assert await waiting(storage) == 3
+    assert await work_off(storage) == 3
+    found = await storage.newest_facts(Owners(), 10)
+    assert {fact.text for fact in found} == {
+        "alice said one", "alice said two", "bob said his", "carol said written meanwhile"
+    }  # fmt: skip
+    assert await fetch(where, "SELECT 1 FROM work") == []
+    await storage.close()
+
+
+async def test_without_the_long_term_tier_turns_that_left_the_window_wait_for_nothing(
+    make_storage: StorageFactory, where: Where
+):
+    storage = make_storage(fold=False)
+    await storage.open()
+    await storage.append(ALICE, turns("1", "2", "3", "4", "5", "6"))
+    await storage.close()
+    off = make_storage(fold=False, extract=False)
+    await off.open()
+    assert await work_off(off) == 1
+    found = await account(where, ALICE)
+    assert found.rows == found.window
+    assert await off.newest_facts(HERS, 10) == []
+    await off.close()

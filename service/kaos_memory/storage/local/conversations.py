@@ -48,6 +48,13 @@ _AWAIT = """
     VALUES (:session_ref, 'extract', :principal, :agent, 1, :run_after)
     ON CONFLICT DO UPDATE SET run_after = :run_after WHERE waiting AND run_after > :run_after
 """
+# What was written while no facts were extracted lacks that work.
+_AWAIT_ALL = """
+    INSERT INTO work (session_ref, kind, principal, agent, waiting, run_after)
+    SELECT id, 'extract', principal, agent, 1, last_turn_at + :idle_after FROM sessions
+    WHERE extracted_through < last_position
+    ON CONFLICT DO NOTHING
+"""
 _WINDOW_TOKENS = """
     SELECT position, tokens FROM turns
     WHERE session_ref = :session_ref AND position > :evicted_through ORDER BY position DESC
@@ -149,6 +156,10 @@ class Conversations(OnDatabase):
             ]
 
         return await self._db.read(look)
+
+    def _await_extraction(self, connection: Connection) -> None:
+        """Let every session with turns that were never extracted wait until it is idle."""
+        connection.execute(_AWAIT_ALL, {"idle_after": span(self._idle_after)})
 
     def _append(self, connection: Connection, owner: Owner, turns: Sequence[NewTurn]) -> bool:
         time = now()

@@ -83,6 +83,8 @@ class LocalStorage(
         database = Database(self._directory / f"{self._collection}.sqlite3")
         try:
             self._key = database.open(lambda c: prepare(c, database.path, self._identity))
+            if self._compaction.extract:
+                database.write_from_thread(self._await_extraction)
             self._index = FactIndex(database, self._collection)
         except BaseException:
             database.close()

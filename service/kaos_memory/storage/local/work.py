@@ -93,12 +93,18 @@ class Work(OnDatabase):
         session = _held(connection, lease)
         marks = marks_of(session)
         idle = session["last_turn_at"] + span(self._idle_after) <= now()
-        if lease.kind is WorkKind.EXTRACT and idle:
+        wanted = lease.kind is not WorkKind.EXTRACT or self._compaction.extract
+        if lease.kind is WorkKind.EXTRACT and wanted and idle:
             marks = replace(marks, closed_through=session["last_position"])
         # A tier that was switched off while turns waited for it waits no longer.
         marks = marks.evict(marks.evicted_through, self._compaction)
         if marks != marks_of(session):
             _move(connection, lease.session_ref, marks)
+        if not wanted:
+            # What is in the window still is extracted if the tier is switched on again.
+            drop_gone(connection, lease.session_ref, marks)
+            connection.execute(_DONE, named_by(lease))
+            return None
         named = {
             "session_ref": lease.session_ref,
             "after": _done(lease.kind, marks),

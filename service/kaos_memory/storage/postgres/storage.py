@@ -6,13 +6,14 @@ from datetime import timedelta
 import asyncpg
 
 from kaos_memory.settings import ExternalStorage, LongTerm
+from kaos_memory.storage.postgres.awaiting import await_extraction
 from kaos_memory.storage.postgres.conversations import Conversations
 from kaos_memory.storage.postgres.database import UNAVAILABLE, Database, Role
 from kaos_memory.storage.postgres.erasures import Erasures
 from kaos_memory.storage.postgres.fact_records import FactRecords
 from kaos_memory.storage.postgres.facts import Facts
 from kaos_memory.storage.postgres.receipts import Receipts
-from kaos_memory.storage.postgres.schema import StoreIdentity, prepare
+from kaos_memory.storage.postgres.schema import Schema, StoreIdentity, prepare
 from kaos_memory.storage.postgres.search import Search
 from kaos_memory.storage.postgres.upkeep import Upkeep
 from kaos_memory.storage.postgres.vector_indexes import VectorIndexes
@@ -57,9 +58,19 @@ class PostgresStorage(
             async with self._opening:
                 if self._database is None:
                     schema = await prepare(dsn, self._external.collection, self._identity)
-                    self._database = await Database.connect(dsn, schema, self._connections)
+                    self._database = await self._connected(dsn, schema)
         except (*UNAVAILABLE, asyncpg.PostgresError) as error:
             raise StorageUnavailable(type(error).__name__) from error
+
+    async def _connected(self, dsn: str, schema: Schema) -> Database:
+        database = await Database.connect(dsn, schema, self._connections)
+        try:
+            if self._compaction.extract:
+                await await_extraction(database, self._idle_after)
+        except BaseException:
+            await database.close()
+            raise
+        return database
 
     async def close(self) -> None:
         """Let go of all connections."""

@@ -154,12 +154,18 @@ class Work(OnDatabase):
         async with self._db.change(lease.principal, lease.agent, Role.WORKER) as connection:
             session = await self._locked(connection, lease)
             marks = marks_of(session)
-            if lease.kind is WorkKind.EXTRACT and session["idle"]:
+            wanted = lease.kind is not WorkKind.EXTRACT or self._compaction.extract
+            if lease.kind is WorkKind.EXTRACT and wanted and session["idle"]:
                 marks = replace(marks, closed_through=session["last_position"])
             # A tier that was switched off while turns waited for it waits no longer.
             marks = marks.evict(marks.evicted_through, self._compaction)
             if marks != marks_of(session):
                 await self._move(connection, lease.session_ref, marks)
+            if not wanted:
+                # What is in the window still is extracted if the tier is switched on again.
+                await connection.execute(DROP_GONE, lease.session_ref, marks.gone_through)
+                await connection.execute(_DONE, lease.session_ref, lease.kind, lease.token)
+                return None
             rows = await connection.fetch(
                 _PENDING,
                 lease.session_ref,

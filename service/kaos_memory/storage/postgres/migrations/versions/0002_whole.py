@@ -22,7 +22,7 @@ _TENANT_TABLES = ("sessions", "turns", "work", "facts")
 
 
 def upgrade() -> None:
-    """Add columns, tables and indexes; make due what was never extracted."""
+    """Add columns, tables and indexes."""
     attributes = context.config.attributes
     request: str = attributes["request_role"]
     worker: str = attributes["worker_role"]
@@ -66,12 +66,6 @@ def _work() -> None:
             f"WHERE NOT dead AND NOT waiting AND kind = '{kind}'"
         )
     op.execute("CREATE INDEX work_waiting ON work (run_after) WHERE waiting")
-    op.execute("""
-        INSERT INTO work (session_ref, kind, principal, agent, waiting)
-        SELECT id, 'extract', principal, agent, true FROM sessions
-        WHERE extracted_through < last_position
-        ON CONFLICT DO NOTHING
-    """)
 
 
 def _facts() -> None:
