@@ -8,13 +8,15 @@ import pytest
 
 from .samples import demo, dev
 
-MANIFESTS = [*dev().manifests(), *demo().manifests()]
-WORKLOADS = [m for m in MANIFESTS if m["kind"] in ("Deployment", "StatefulSet")]
-
 
 def named(manifest: dict[str, Any]) -> str:
     metadata = manifest["metadata"]
     return f"{manifest['kind']}-{metadata.get('namespace', '')}-{metadata['name']}"
+
+
+# In a fixed order: resources register as they come.
+MANIFESTS = sorted([*dev().manifests(), *demo().manifests()], key=named)
+WORKLOADS = [m for m in MANIFESTS if m["kind"] in ("Deployment", "StatefulSet")]
 
 
 @pytest.mark.parametrize("version", ["1.31", "1.32", "1.33", "1.34"])

@@ -83,8 +83,11 @@ async def test_an_agent_reaches_no_further_than_the_store_lets_it(start: Service
     assert answer.status_code == 403
 
 
+NOBODYS = "7d0f2f4e-3a52-4a5f-9a5e-0c1f3f6a9b1d"
+
+
 @pytest.mark.parametrize("path", ["facts", "erasures"])
-@pytest.mark.parametrize("identity", ["x", "%00", "1" * 5_000, "..%2Fhealthz", str(uuid4())])
+@pytest.mark.parametrize("identity", ["x", "%00", "1" * 5_000, "..%2Fhealthz", NOBODYS])
 async def test_an_id_that_is_none_is_404(service: Service, path: str, identity: str):
     assert (await ask(service, "GET", f"{path}/{identity}")).status_code == 404
     if path == "facts":
