@@ -36,6 +36,8 @@ MAX_PAGE = 1_000
 """Facts in one page of a list."""
 MAX_PAGE_BYTES = 4_194_304
 """Bytes of text after which a page ends early."""
+MAX_RECALL_BYTES = 1_048_576
+"""Bytes of text after which a recall's facts end early; the first of them is always there."""
 MAX_TOKEN_BUDGET = 1_000_000
 _EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
 

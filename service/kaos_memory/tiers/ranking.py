@@ -15,12 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from kaos_memory.settings import Ranking
-from kaos_memory.tiers.lexical import Cue, terms
+from kaos_memory.tiers.lexical import MAX_TERMS, Cue, terms
 
 MAX_QUERY_TERMS: Final = 64
 """Different terms of a query that are looked for: the first ones. More cost each fact time."""
 
 _TERM_BYTES: Final = 4
+TERMS_COMPARED: Final = 2_000_000
+"""Terms of all facts of one recall, about; where they are more, each fact's first ones count."""
+LEAST_TERMS: Final = 64
+"""Terms of each fact that count, however many facts are compared."""
 
 Integers = npt.NDArray[np.integer]
 Floats = npt.NDArray[np.floating]
@@ -88,6 +92,11 @@ class Ranked:
 
     index: int
     score: float
+
+
+def terms_of_each(facts: int) -> int:
+    """How many terms of each fact count where so many facts are compared."""
+    return max(LEAST_TERMS, min(MAX_TERMS, TERMS_COMPARED // max(1, facts)))
 
 
 def rank(

@@ -2,7 +2,8 @@
 
 import asyncpg
 
-from kaos_memory.storage.postgres.packing import NO_DISTANCES, PACKED, unpack
+from kaos_memory.storage.postgres.packing import NO_DISTANCES, packed, terms_of_each, unpack
+from kaos_memory.tiers import ranking
 
 _FACTS = """
     VALUES
@@ -23,7 +24,7 @@ async def test_each_number_of_a_fact_keeps_its_place(empty_dsn: str):
     connection = await asyncpg.connect(empty_dsn)
     try:
         row = await connection.fetchrow(
-            f"SELECT {PACKED}, {NO_DISTANCES}, NULL::boolean[] AS sampled "
+            f"SELECT {packed('2000')}, {NO_DISTANCES}, NULL::boolean[] AS sampled "
             f"FROM ({_FACTS}) f ({_COLUMNS})"
         )
     finally:
@@ -42,3 +43,22 @@ async def test_each_number_of_a_fact_keeps_its_place(empty_dsn: str):
     first, second, third = found.texts
     assert first == third != second
     assert found.cosines is None
+
+
+async def test_of_many_facts_each_has_its_first_terms(empty_dsn: str):
+    connection = await asyncpg.connect(empty_dsn)
+    try:
+        row = await connection.fetchrow(
+            f"SELECT {packed('1')}, {NO_DISTANCES}, NULL::boolean[] AS sampled "
+            f"FROM ({_FACTS}) f ({_COLUMNS})"
+        )
+        counts = [0, 1, 1_000, 1_001, 10_000, 31_250, 10_000_000]
+        each = [await connection.fetchval(f"SELECT {terms_of_each(str(at))}") for at in counts]
+    finally:
+        await connection.close()
+    assert row is not None
+    found = unpack(row)
+    assert found.lengths.tolist() == [1, 1, 0]
+    assert found.terms.tolist() == [1, 3]
+    assert each == [2_000, 2_000, 2_000, 1_998, 200, 64, 64]
+    assert each == [ranking.terms_of_each(count) for count in counts]

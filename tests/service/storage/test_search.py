@@ -128,3 +128,49 @@ async def test_above_the_limit_without_an_embedding_the_newest_are_compared(
     found = await small.search(ALICE, "orchid 45", None, 100, None)
     assert texts(found)[0] == "walk number 45"
     assert set(texts(found)) == {f"walk number {at}" for at in range(40, 60)}
+
+
+async def test_above_the_limit_one_text_said_often_leaves_room_for_others(
+    small: Storage, where: Where
+):
+    facts = many(1_300)
+    facts[100:800] = [Stored("I like tea", EAST, session=f"s-{at}") for at in range(700)]
+    facts[800:803] = [Stored(f"tea variety {at}", BETWEEN) for at in range(3)]
+    await store(where, facts)
+    found = texts(await small.search(ALICE, "which tea", EAST, 4, 0.5))
+    assert sorted(found) == ["I like tea", *(f"tea variety {at}" for at in range(3))]
+
+
+@pytest.mark.parametrize("query", ["tea", None])
+async def test_a_recalls_facts_end_where_their_texts_grow_over_a_bound(
+    small: Storage, where: Where, monkeypatch: pytest.MonkeyPatch, query: str | None
+):
+    for module in (
+        "kaos_memory.storage.postgres.search",
+        "kaos_memory.storage.postgres.facts",
+        "kaos_memory.storage.local.facts",
+    ):
+        monkeypatch.setattr(f"{module}.MAX_RECALL_BYTES", 100)
+    said = [Stored(f"{at} {'ä' * 30}", NORTH) for at in range(4)]  # 62 bytes each
+    await store(where, [*said, Stored("z" * 500, NORTH, principal="bob")])
+
+    async def found(owners: Owners) -> list[str]:
+        if query is None:
+            return texts(await small.newest_facts(owners, 10))
+        return texts(await small.search(owners, query, NORTH, 10, None))
+
+    first = said[:2] if query else said[:1:-1]
+    assert await found(ALICE) == [fact.text for fact in first]
+    assert await found(Owners("bob")) == ["z" * 500]
+
+
+async def test_above_the_limit_the_last_said_of_several_principals_are_compared(
+    small: Storage, where: Where
+):
+    old = [Stored(f"walk number {at}", NORTH, f"user-{at % 3}") for at in range(40)]
+    new = [Stored(f"swim number {at}", NORTH, f"user-{at % 3}") for at in range(20)]
+    await store(where, old)
+    await store(where, new)
+    found = texts(await small.search(Owners(agent="helper"), "swim 7", NORTH, 100, None))
+    assert found[0] == "swim number 7"
+    assert {fact.text for fact in new} <= set(found)

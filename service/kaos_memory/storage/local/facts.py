@@ -1,53 +1,32 @@
-"""The long-term tier in SQLite: adding facts, and reading lists of them."""
+"""Facts in SQLite: lists of them, and the nearest of a session. `search` finds them."""
 
 import base64
 import binascii
-import json
-from collections.abc import Sequence
-from uuid import UUID, uuid4
+from collections.abc import Iterable, Iterator, Sequence
+from uuid import UUID
 
-from kaos_memory.contract import MAX_PAGE_BYTES
+from kaos_memory.contract import MAX_PAGE_BYTES, MAX_RECALL_BYTES
 from kaos_memory.engine.protocols import Neighbour
 from kaos_memory.storage.local import vectors
 from kaos_memory.storage.local.database import (
     Connection,
     OnDatabase,
     Row,
-    micros,
     moment,
-    now,
-    one,
     where,
 )
 from kaos_memory.storage.protocol import InvalidCursor
-from kaos_memory.tiers import lexical
-from kaos_memory.tiers.memory import Fact, NewFact, Owner
+from kaos_memory.tiers.memory import Fact, Owner
 from kaos_memory.tiers.reach import Owners
 
 _FACT = (
     "f.number, f.id, f.principal, f.agent, f.session, f.text, f.hash, f.created_at, f.updated_at"
 )
-_ADD = """
-    INSERT INTO facts (id, principal, agent, session, hash, first_position, last_position, model,
-        prompt_hash, created_at, updated_at, speaker, said_at, words, cues, text, terms)
-    VALUES (:id, :principal, :agent, :session, :hash, :first, :last, :model, :prompt_hash, :now,
-        :now, :speaker, :said_at, :words, :cues, :text, :terms)
-    ON CONFLICT (principal, agent, session, hash) DO NOTHING
-    RETURNING number
-"""
-_SAID_AGAIN = """
-    UPDATE facts SET updated_at = :now
-    WHERE principal = :principal AND agent = :agent AND session = :session AND hash = :hash
-"""
-_ADD_VECTOR = "INSERT INTO vectors (number, embedding) VALUES (:number, :embedding)"
 _NEIGHBOURS = """
     SELECT f.id, f.text, f.hash, v.embedding FROM facts f JOIN vectors v ON v.number = f.number
     WHERE {condition} ORDER BY f.number
 """
-_FACTS = f"""
-    SELECT {_FACT} FROM facts f
-    WHERE {{condition}} AND f.number IN (SELECT value FROM json_each(:numbers))
-"""
+_FACT_OF = f"SELECT {_FACT} FROM facts f WHERE {{condition}} AND f.number = :number"
 # The last of several facts with the same text stands for them all.
 _NEWEST = f"""
     SELECT {_FACT} FROM facts f JOIN (
@@ -59,55 +38,20 @@ _PAGE = f"SELECT {_FACT} FROM facts f WHERE {{condition}} AND f.number > :after 
 _MAX_NUMBER = 2**63 - 1
 
 
-def add(
-    connection: Connection, owner: Owner, provenance: tuple[str, str], facts: Sequence[NewFact]
-) -> None:
-    """Store an extraction's facts; those that are known were only said again.
-
-    Raises:
-        ModelError: their embeddings have other dimensions than those of the store's facts.
-    """
-    time = now()
-    model, prompt_hash = provenance
-    for fact in {fact.hash: fact for fact in facts}.values():
-        vectors.learn_dims(connection, fact.embedding)
-        named = {
-            "id": uuid4().bytes,
-            "principal": owner.principal,
-            "agent": owner.agent,
-            "session": owner.session,
-            "hash": fact.hash,
-            "first": fact.first_position,
-            "last": fact.last_position,
-            "model": model,
-            "prompt_hash": prompt_hash,
-            "now": time,
-            "speaker": fact.speaker,
-            "said_at": micros(fact.said_at),
-            "words": lexical.words(fact.text),
-            "cues": int(lexical.cues(fact.text)),
-            "text": fact.text,
-            "terms": lexical.terms(fact.text),
-        }
-        added = one(connection, _ADD, named)
-        if added is None:
-            connection.execute(_SAID_AGAIN, named)
-        else:
-            embedding = vectors.encode(fact.embedding)
-            connection.execute(_ADD_VECTOR, {"number": added["number"], "embedding": embedding})
-
-
 class Facts(OnDatabase):
     """Reading facts."""
 
     async def newest_facts(self, owners: Owners, most: int) -> list[Fact]:
-        """The latest facts, newest first; identical texts count once."""
+        """The latest facts, newest first; identical texts count once.
+
+        They end early where their texts grow over `MAX_RECALL_BYTES`.
+        """
         condition, named = where(owners, "f")
         query = _NEWEST.replace("{condition}", condition)
 
         def look(connection: Connection) -> list[Fact]:
-            rows = connection.execute(query, {**named, "most": most}).fetchall()
-            return [_fact(row) for row in rows]
+            rows = connection.execute(query, {**named, "most": most})
+            return [_fact(row) for row in _first_of(rows)]
 
         return await self._db.read(look)
 
@@ -146,14 +90,26 @@ class Facts(OnDatabase):
 def in_order(
     connection: Connection, owners: Owners, places: Sequence[tuple[int, float | None]]
 ) -> list[Fact]:
-    """The owners' facts with these numbers, each with its score."""
+    """The owners' facts with these numbers, each with its score, up to `MAX_RECALL_BYTES`."""
     condition, named = where(owners, "f")
-    rows = connection.execute(
-        _FACTS.replace("{condition}", condition),
-        {**named, "numbers": json.dumps([number for number, _ in places])},
-    ).fetchall()
-    by_number = {row["number"]: row for row in rows}
-    return [_fact(by_number[number], score) for number, score in places]
+    query = _FACT_OF.replace("{condition}", condition)
+    rows = (
+        row
+        for number, _ in places
+        for row in connection.execute(query, {**named, "number": number})
+    )
+    scores = (score for _, score in places)
+    return [_fact(row, score) for row, score in zip(_first_of(rows), scores, strict=False)]
+
+
+def _first_of(rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows of a recall: they end where their texts grow over a bound, after one at least."""
+    size = 0
+    for row in rows:
+        yield row
+        size += len(row["text"].encode())
+        if size >= MAX_RECALL_BYTES:
+            return
 
 
 def _page(

@@ -20,11 +20,13 @@ from kaos_memory.storage.local.database import Connection, OnDatabase, Row, valu
 from kaos_memory.storage.local.facts import in_order
 from kaos_memory.storage.local.index import FactIndex, generation
 from kaos_memory.tiers.memory import Fact
-from kaos_memory.tiers.ranking import Candidates, rank
+from kaos_memory.tiers.ranking import Candidates, rank, terms_of_each
 from kaos_memory.tiers.reach import Owners
 
 _NEAREST_PER_RESULT: Final = 4
 _LEAST_NEAREST: Final = 200
+_MOST_NEAREST: Final = 3_200
+"""Looked for where nearer ones are of the same few texts."""
 _BESIDE: Final = 2
 """Facts before, and facts after, whose words count in part."""
 _NEWEST: Final = 300
@@ -40,10 +42,12 @@ _COUNTS: Final = """
 """
 _COLUMNS: Final = """
     SELECT f.number, f.id, f.hash, f.principal, f.agent, f.session, f.first_position,
-        f.last_position, f.speaker, f.said_at, f.words, f.cues, f.terms, v.embedding
+        f.last_position, f.speaker, f.said_at, f.words, f.cues,
+        substr(f.terms, 1, 4 * :terms_of_each), v.embedding
     FROM facts f JOIN vectors v ON v.number = f.number
     WHERE {condition} ORDER BY f.number
 """
+_HASHES: Final = "SELECT DISTINCT f.hash FROM facts f WHERE {condition}"
 _AMONG: Final = "f.number IN (SELECT value FROM json_each(:numbers))"
 _NEWEST_OF: Final = """
     SELECT f.number FROM facts f WHERE {condition} ORDER BY f.number DESC LIMIT :most
@@ -80,28 +84,33 @@ class Search(OnDatabase):
     ) -> list[Fact]:
         """The facts that answer a query best, best first; identical texts count once.
 
-        Without an embedding words alone decide, and there is no threshold.
+        Without an embedding words alone decide, and there is no threshold. They end early where
+        their texts grow over `MAX_RECALL_BYTES`.
 
         Raises:
             ModelError: the embedding has other dimensions than those of the store's facts.
         """
         weights, limit = self._long_term.ranking, self._long_term.exact_search_limit
         nearest: Sequence[int] | None = None
-        if embedding is not None and not await self._db.read(lambda c: _few(c, owners, limit)):
-            wanted = max(_LEAST_NEAREST, _NEAREST_PER_RESULT * most)
-            nearest = await self._nearest(owners, embedding, wanted)
+        if (
+            embedding is not None
+            and await self._db.read(lambda c: _owned(c, owners, limit)) > limit
+        ):
+            nearest = await self._nearest_texts(owners, embedding, most)
 
         def look(connection: Connection) -> list[Fact]:
             sample: Sequence[int] | None = None
             among = nearest
+            owned = _owned(connection, owners, limit)
             if nearest is not None:
                 sample = _numbers(connection, _SAMPLE_OF, owners, _SAMPLE)
                 newest = _numbers(connection, _NEWEST_OF, owners, _NEWEST)
                 beside = _beside(connection, owners, nearest)
                 among = list({*nearest, *beside, *newest, *sample})
-            elif not _few(connection, owners, limit):
+            elif owned > limit:
                 among = _numbers(connection, _NEWEST_OF, owners, limit)
-            rows = _rows(connection, _COLUMNS, owners, among)
+            each = terms_of_each(owned if among is None else len(among))
+            rows = _rows(connection, _COLUMNS, owners, among, terms_of_each=each)
             if not rows:
                 return []
             candidates = _candidates(rows, _cosines(connection, rows, embedding), sample)
@@ -132,6 +141,18 @@ class Search(OnDatabase):
         await self._index.up_to_date()
         return int(not made)
 
+    async def _nearest_texts(
+        self, owners: Owners, embedding: Sequence[float], most: int
+    ) -> Sequence[int]:
+        """The numbers of the nearest facts: more, where the first are of the same few texts."""
+        wanted = max(_LEAST_NEAREST, _NEAREST_PER_RESULT * most)
+        while True:
+            found = await self._nearest(owners, embedding, wanted)
+            hashes = await self._db.read(lambda c, found=found: _rows(c, _HASHES, owners, found))
+            if len(hashes) >= most or len(found) < wanted or wanted >= _MOST_NEAREST:
+                return found
+            wanted = min(4 * wanted, _MOST_NEAREST)
+
     async def _nearest(
         self, owners: Owners, embedding: Sequence[float], wanted: int
     ) -> Sequence[int]:
@@ -154,10 +175,11 @@ class Search(OnDatabase):
         return await self._db.read(lambda c: vectors.nearest(c, owners, embedding, wanted))
 
 
-def _few(connection: Connection, owners: Owners, limit: int) -> bool:
+def _owned(connection: Connection, owners: Owners, limit: int) -> int:
+    """How many facts there are, counted to one more than the limit."""
     condition, named = where(owners, "f")
     query = _OWNED.replace("{condition}", condition)
-    return value(connection, query, {**named, "limit": limit}) <= limit
+    return value(connection, query, {**named, "limit": limit})
 
 
 def _counts(connection: Connection, owners: Owners) -> tuple[int, int]:
@@ -189,12 +211,16 @@ def _only_of(connection: Connection, owners: Owners, numbers: Sequence[int]) -> 
 
 
 def _rows(
-    connection: Connection, query: str, owners: Owners, among: Sequence[int] | None
+    connection: Connection,
+    query: str,
+    owners: Owners,
+    among: Sequence[int] | None,
+    **more: int,
 ) -> list[Row]:
     condition, named = where(owners, "f")
-    values: dict[str, Any] = named
+    values: dict[str, Any] = {**named, **more}
     if among is not None:
-        condition, values = f"{condition} AND {_AMONG}", {**named, "numbers": json.dumps(among)}
+        condition, values = f"{condition} AND {_AMONG}", {**values, "numbers": json.dumps(among)}
     return connection.execute(query.replace("{condition}", condition), values).fetchall()
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import asyncpg
 
-from kaos_memory.contract import MAX_PAGE_BYTES
+from kaos_memory.contract import MAX_PAGE_BYTES, MAX_RECALL_BYTES
 from kaos_memory.engine.protocols import Neighbour
 from kaos_memory.storage.postgres.database import OnDatabase, Role, where
 from kaos_memory.storage.protocol import InvalidCursor
@@ -19,10 +19,17 @@ FACT = "f.id, f.principal, f.agent, f.session, f.text, f.hash, f.created_at, f.u
 
 _NEWEST = f"""
     SELECT * FROM (
-        SELECT DISTINCT ON (f.hash) {FACT} FROM facts f WHERE {{condition}}
-        ORDER BY f.hash, f.created_at DESC, f.id
+        SELECT *, sum(octet_length(text)) OVER (ORDER BY created_at DESC, id)
+            - octet_length(text) AS before
+        FROM (
+            SELECT * FROM (
+                SELECT DISTINCT ON (f.hash) {FACT} FROM facts f WHERE {{condition}}
+                ORDER BY f.hash, f.created_at DESC, f.id
+            ) different
+            ORDER BY created_at DESC, id LIMIT $1
+        ) newest
     ) f
-    ORDER BY created_at DESC, id LIMIT $1
+    WHERE before < $2 ORDER BY created_at DESC, id
 """
 # A page ends early where its texts grow over a bound; its first fact is always on it.
 _PAGE = f"""
@@ -50,11 +57,14 @@ class Facts(OnDatabase):
     """Reading facts."""
 
     async def newest_facts(self, owners: Owners, most: int) -> list[Fact]:
-        """The latest facts, newest first; identical texts count once."""
-        condition, arguments = where(owners, "f", first=2)
+        """The latest facts, newest first; identical texts count once.
+
+        They end early where their texts grow over `MAX_RECALL_BYTES`.
+        """
+        condition, arguments = where(owners, "f", first=3)
         async with self._db.read(owners) as connection:
             rows = await connection.fetch(
-                _NEWEST.replace("{condition}", condition), most, *arguments
+                _NEWEST.replace("{condition}", condition), most, MAX_RECALL_BYTES, *arguments
             )
         return [fact(row) for row in rows]
 

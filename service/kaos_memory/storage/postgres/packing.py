@@ -6,11 +6,12 @@ import asyncpg
 import numpy as np
 import numpy.typing as npt
 
-from kaos_memory.tiers.ranking import Candidates
+from kaos_memory.tiers.lexical import MAX_TERMS
+from kaos_memory.tiers.ranking import LEAST_TERMS, TERMS_COMPARED, Candidates
 
 # An array is sent as it is built, at a third of the cost of joining the numbers' bytes. Four
 # small numbers travel as one of 31 + 18 + 11 + 3 bits; in SQL, `<<` binds no closer than `|`.
-PACKED: Final = """
+_PACKED: Final = """
     array_send(array_agg(f.id)) AS ids,
     array_agg(f.principal) AS principals,
     string_agg(f.hash, '') AS hashes,
@@ -19,13 +20,17 @@ PACKED: Final = """
     )) AS conversations,
     array_send(array_agg(
         (CASE WHEN f.first_position = f.last_position THEN f.first_position ELSE 0 END)::int8 << 32
-        | (least(f.words, 262143)::int8 << 14) | ((octet_length(f.terms) / 4)::int8 << 3)
+        | (least(f.words, 262143)::int8 << 14)
+        | (least(octet_length(f.terms) / 4, {each})::int8 << 3)
         | f.cues::int8
     )) AS numbers,
-    string_agg(f.terms, '') AS terms,
+    string_agg(substring(f.terms, 1, 4 * {each}), '') AS terms,
     array_agg(f.speaker) AS speakers,
     array_send(array_agg(f.said_at)) AS said
 """
+_TERMS_OF_EACH: Final = (
+    f"greatest({LEAST_TERMS}, least({MAX_TERMS}, {TERMS_COMPARED} / greatest(1, {{facts}})))::int"
+)
 DISTANCES: Final = "array_send(array_agg(f.embedding <=> {question})) AS distances"
 NO_DISTANCES: Final = "NULL::bytea AS distances"
 
@@ -36,8 +41,18 @@ _EPOCH: Final = 10_957
 """Days from 1970 to 2000, where PostgreSQL's time begins; it counts microseconds."""
 
 
+def packed(terms_of_each: str) -> str:
+    """The columns that ranking needs, with at most so many terms of each fact."""
+    return _PACKED.replace("{each}", terms_of_each)
+
+
+def terms_of_each(facts: str) -> str:
+    """How many terms of each fact count where so many are compared, as `ranking` has it."""
+    return _TERMS_OF_EACH.replace("{facts}", facts)
+
+
 def unpack(row: asyncpg.Record) -> Candidates:
-    """The facts of a row with `PACKED`, distances or none, and which are `sampled`, if not all."""
+    """The facts of a row as `packed`, distances or none, and which are `sampled`, if not all."""
     numbers, said = _integers(row["numbers"]), _integers(row["said"])
     names: dict[str, int] = {}
     speakers = [names.setdefault(speaker, len(names)) for speaker in row["speakers"]]

@@ -7,30 +7,47 @@ is 1.0 by construction. Above it that would take too long, and these are compare
 - the newest, so that what was just said is found by its words too;
 - a random sample, which also stands for all of them in means and frequencies.
 Words alone find an older fact only where it is among these. Where the query could not be embedded,
-the newest are compared, as many as the limit.
+the newest are compared, as many as the limit. So they are where the owners are of several
+principals, as for an admin: no index has their nearest in one place, and to compare a whole
+store would take seconds.
 """
 
 import asyncio
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 from uuid import UUID
 
 import asyncpg
 
-from kaos_memory.settings import LongTerm
+from kaos_memory.contract import MAX_RECALL_BYTES
+from kaos_memory.settings import LongTerm, Ranking
 from kaos_memory.storage.postgres.database import Connection, OnDatabase, where
 from kaos_memory.storage.postgres.facts import FACT, fact
-from kaos_memory.storage.postgres.packing import DISTANCES, NO_DISTANCES, PACKED, unpack
+from kaos_memory.storage.postgres.packing import (
+    DISTANCES,
+    NO_DISTANCES,
+    packed,
+    terms_of_each,
+    unpack,
+)
 from kaos_memory.tiers.memory import Fact
-from kaos_memory.tiers.ranking import rank
+from kaos_memory.tiers.ranking import Candidates, Ranked, rank
 from kaos_memory.tiers.reach import Owners
 
 _NEAREST_PER_RESULT: Final = 4
 _LEAST_NEAREST: Final = 200
+_MOST_NEAREST: Final = 3_200
+"""Looked for where nearer ones are of the same few texts."""
 _BESIDE: Final = 2
 """Facts before, and facts after, whose words count in part."""
 _NEWEST: Final = 300
 _SAMPLE: Final = 300
+_PART: Final = f"{1 + 2 * _BESIDE} * $1::bigint + {_NEWEST + _SAMPLE}"
+"""Facts that are compared at most where not all are."""
+
+# No more at once than helps: each takes a processor, and memory for all that it compares.
+_ranking: Final = ThreadPoolExecutor(2, "ranking")
 
 # Converted once, in a subquery: a plan for any question would do it for each row.
 _QUESTION: Final = "(SELECT {embedding}::real[]::halfvec)"
@@ -38,11 +55,12 @@ _QUESTION: Final = "(SELECT {embedding}::real[]::halfvec)"
 # Whether they are few is asked and answered in the same statement: a trip less.
 _COMPARE_ALL: Final = f"""
     WITH size AS MATERIALIZED (
-        SELECT count(*) <= $1 AS few FROM (
+        SELECT count(*) <= $1 AS few, {terms_of_each("count(*)")} AS terms_of_each FROM (
             SELECT FROM facts f WHERE {{condition}} LIMIT $1::bigint + 1
         ) counted
     )
-    SELECT {PACKED}, {{distances}}, NULL::boolean[] AS sampled, (SELECT few FROM size) AS few
+    SELECT {packed("(SELECT terms_of_each FROM size)")}, {{distances}},
+           NULL::boolean[] AS sampled, (SELECT few FROM size) AS few
     FROM facts f WHERE {{condition}} AND (SELECT few FROM size)
 """
 # A fact may be in several parts: identical texts count once anyway, and a sample has it once.
@@ -51,7 +69,10 @@ _COMPARE_PART: Final = f"""
         SELECT * FROM facts f WHERE {{condition}}
         ORDER BY f.embedding <=> {{question}} LIMIT $1
     )
-    SELECT {PACKED}, {{distances}}, array_agg(f.sampled) AS sampled FROM (
+    SELECT {packed(terms_of_each(_PART))}, {{distances}}, array_agg(f.sampled) AS sampled,
+           (SELECT count(*) FROM nearest) AS near,
+           (SELECT count(*) FROM (SELECT FROM nearest GROUP BY hash) texts) AS different
+    FROM (
         SELECT *, false AS sampled FROM nearest
         UNION ALL
         SELECT beside.*, false FROM nearest n, LATERAL (
@@ -72,17 +93,24 @@ _COMPARE_PART: Final = f"""
     ) f
 """
 _COMPARE_NEWEST: Final = f"""
-    SELECT {PACKED}, {{distances}}, NULL::boolean[] AS sampled FROM (
-        SELECT * FROM facts f WHERE {{condition}}
-        ORDER BY f.created_at DESC, f.id DESC LIMIT $1
+    SELECT {packed(terms_of_each("$1::bigint"))}, {{distances}}, NULL::boolean[] AS sampled FROM (
+        SELECT * FROM facts f WHERE {{condition}} ORDER BY {{newest}} LIMIT $1
     ) f
 """
+_NEWEST_OF_ONE: Final = "f.created_at DESC, f.id DESC"
+_NEWEST_OF_MANY: Final = "f.updated_at DESC"
+"""The only order that an index has over all principals: when a fact was last said."""
+# The first is always there; large texts beyond the bound are not even read.
 _FACTS: Final = f"""
-    SELECT {FACT}, c.score
-    FROM unnest($1::text[], $2::uuid[], $3::float8[])
-        WITH ORDINALITY AS c (principal, id, score, place)
-    JOIN facts f ON f.principal = c.principal AND f.id = c.id
-    WHERE {{condition}} ORDER BY c.place
+    SELECT * FROM (
+        SELECT {FACT}, c.score, c.place, sum(octet_length(f.text)) OVER (ORDER BY c.place)
+            - octet_length(f.text) AS before
+        FROM unnest($1::text[], $2::uuid[], $3::float8[])
+            WITH ORDINALITY AS c (principal, id, score, place)
+        JOIN facts f ON f.principal = c.principal AND f.id = c.id
+        WHERE {{condition}}
+    ) f
+    WHERE before < $4 ORDER BY place
 """
 # Other rows than the owner's are passed over by scanning on. Without sorts, the order that the
 # nearest are wanted in can come from their index only; a plan for any owner could not rely on it,
@@ -112,24 +140,26 @@ class Search(OnDatabase):
     ) -> list[Fact]:
         """The facts that answer a query best, best first; identical texts count once.
 
-        Without an embedding words alone decide, and there is no threshold.
+        Without an embedding words alone decide, and there is no threshold. They end early where
+        their texts grow over `MAX_RECALL_BYTES`.
         """
         async with self._db.read(owners) as connection:
             found = await self._candidates(connection, owners, embedding, most)
             if found["ids"] is None:
                 return []
-            candidates = unpack(found)
-            weights = self._long_term.ranking
             # Milliseconds of arithmetic, in which other requests need not wait.
-            ranked = await asyncio.to_thread(rank, candidates, query, weights, most, threshold)
+            candidates, ranked = await asyncio.get_running_loop().run_in_executor(
+                _ranking, _ranked, found, query, self._long_term.ranking, most, threshold
+            )
             places = [place.index for place in ranked]
             cosines = candidates.cosines
-            condition, arguments = where(owners, "f", first=4)
+            condition, arguments = where(owners, "f", first=5)
             rows = await connection.fetch(
                 _FACTS.replace("{condition}", condition),
                 [found["principals"][place] for place in places],
                 [UUID(bytes=candidates.ids[place].tobytes()) for place in places],
                 [None if cosines is None else float(cosines[place]) for place in places],
+                MAX_RECALL_BYTES,
                 *arguments,
             )
         return [fact(row, score=row["score"]) for row in rows]
@@ -145,11 +175,24 @@ class Search(OnDatabase):
         found = await _fetch(connection, _COMPARE_ALL, owners, embedding, limit)
         if found["few"]:
             return found
-        if embedding is None:
-            return await _fetch(connection, _COMPARE_NEWEST, owners, embedding, limit)
+        if embedding is None or owners.principal is None:
+            newest = _NEWEST_OF_MANY if owners.principal is None else _NEWEST_OF_ONE
+            compare_newest = _COMPARE_NEWEST.replace("{newest}", newest)
+            return await _fetch(connection, compare_newest, owners, embedding, limit)
         await connection.execute(_BY_INDEX)
         nearest = max(_LEAST_NEAREST, _NEAREST_PER_RESULT * most)
-        return await _fetch(connection, _COMPARE_PART, owners, embedding, nearest)
+        found = await _fetch(connection, _COMPARE_PART, owners, embedding, nearest)
+        while found["different"] < most and found["near"] >= nearest < _MOST_NEAREST:
+            nearest = min(4 * nearest, _MOST_NEAREST)
+            found = await _fetch(connection, _COMPARE_PART, owners, embedding, nearest)
+        return found
+
+
+def _ranked(
+    found: asyncpg.Record, query: str, weights: Ranking, most: int, threshold: float | None
+) -> tuple[Candidates, list[Ranked]]:
+    candidates = unpack(found)
+    return candidates, rank(candidates, query, weights, most, threshold)
 
 
 async def _fetch(
