@@ -91,7 +91,7 @@ def create_app(parts: Parts) -> FastAPI:
         ),
     )
     instruments = parts.telemetry.instruments
-    app.add_middleware(BodyLimit, refused=lambda: instruments.body_rejected("too_large"))
+    app.add_middleware(BodyLimit, refused=instruments.body_rejected)
     app.add_middleware(RequestIds)
     problems.install(app)
     # First, as routes are tried in order.

@@ -4,13 +4,20 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kaos_memory.api.problems import Overloaded, problem
+from kaos_memory.api.problems import Overloaded, problem, unavailable
 from kaos_memory.contract import MAX_BODY_BYTES
 
 WAIT_SECONDS = 4.0
 """How long a request waits for a place. Clients give up on a recall after 5 seconds."""
+
+BODY_SECONDS = 20.0
+"""How long a body may take to arrive."""
+
+MAX_HELD_BYTES = 64 * MAX_BODY_BYTES
+"""What the bodies of all requests together may take in memory."""
 
 
 class Places:
@@ -62,49 +69,83 @@ class Places:
 
 
 class BodyLimit:
-    """Refuses bodies over the bound with 413, by their declared length or as they arrive.
+    """Bounds what bodies take, one alone and all together: 413, 408 and 503.
 
     Args:
         app: Gets the other requests.
-        refused: Is told of each one that is refused.
+        refused: Is told of each one that is refused, and why in a word.
     """
 
-    def __init__(self, app: ASGIApp, refused: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, app: ASGIApp, refused: Callable[[str], None] = lambda _: None) -> None:
         self._app = app
         self._refused = refused
+        self._held = 0
+        """Bytes of the bodies of all requests that are not answered yet."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        declared = next((v for k, v in scope["headers"] if k == b"content-length"), b"0")
-        if declared.isdigit() and int(declared) > MAX_BODY_BYTES:
-            await self._too_large(scope, receive, send)
-            return
-        received = 0
+        must_end = asyncio.get_running_loop().time() + BODY_SECONDS
+        received, complete = 0, False
 
         async def limited() -> Message:
-            nonlocal received
-            message = await receive()
-            received += len(message.get("body", b""))
+            nonlocal received, complete
+            if complete:
+                return await receive()
+            try:
+                async with asyncio.timeout_at(must_end):
+                    message = await receive()
+            except TimeoutError:
+                raise _Refused("late", _late()) from None
+            size = len(message.get("body", b""))
+            received += size
+            self._held += size
+            complete = not message.get("more_body", False)
             if received > MAX_BODY_BYTES:
-                raise _TooLarge
+                raise _Refused("too_large", _too_large())
+            if self._held > MAX_HELD_BYTES:
+                raise _Refused("too_many", _too_many())
             return message
 
         try:
+            _refuse_declared(scope)
             await self._app(scope, limited, send)
-        except _TooLarge:
+        except _Refused as refusal:
             # Operations read the whole body before they answer, so nothing was sent yet.
-            await self._too_large(scope, receive, send)
-
-    async def _too_large(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._refused()
-        detail = (
-            f"the body has more than {MAX_BODY_BYTES} bytes; send fewer or shorter turns at once"
-        )
-        await problem(413, "Content Too Large", detail)(scope, receive, send)
+            self._refused(refusal.reason)
+            await refusal.answer(scope, receive, send)
+        finally:
+            self._held -= received
 
 
-class _TooLarge(Exception):
-    """The body went over the bound while it arrived."""
+class _Refused(Exception):
+    """A body goes over a bound."""
+
+    def __init__(self, reason: str, answer: Response) -> None:
+        self.reason = reason
+        self.answer = answer
+        super().__init__(reason)
+
+
+def _refuse_declared(scope: Scope) -> None:
+    """Refuse a body that says itself that it is too large."""
+    declared = next((v for k, v in scope["headers"] if k == b"content-length"), b"0")
+    if declared.isdigit() and int(declared) > MAX_BODY_BYTES:
+        raise _Refused("too_large", _too_large())
+
+
+def _too_large() -> Response:
+    detail = f"the body has more than {MAX_BODY_BYTES} bytes; send fewer or shorter turns at once"
+    return problem(413, "Content Too Large", detail)
+
+
+def _late() -> Response:
+    detail = f"the body did not arrive within {BODY_SECONDS:g} seconds; send it again at once"
+    # The rest may still come, and is not the next request.
+    return problem(408, "Request Timeout", detail, headers={"Connection": "close"})
+
+
+def _too_many() -> Response:
+    return unavailable("too many large requests are in work; this one changed nothing")

@@ -31,6 +31,7 @@ _REFUSALS: Mapping[str, tuple[str, type[BaseModel]]] = {
     "400": ("The scope lacks the identity that its level is about", Refusal),
     "403": ("The caller may not do this", Refusal),
     "404": ("It is not there, or not the caller's", Problem),
+    "408": ("The body did not arrive in time", Problem),
     "409": ("The idempotency key was used for another write", Problem),
     "413": ("The body is too large", Problem),
     "422": ("A field breaks a bound; the answer names it", Problem),

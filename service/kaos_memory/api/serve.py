@@ -14,6 +14,10 @@ from kaos_memory.telemetry import exporters, logs
 
 EXIT_BAD_SETTINGS = 2
 
+MAX_CONNECTIONS = 1_024
+"""Open at once; on further ones each request is answered with 503. Clients that keep theirs open
+without asking lose them after 5 seconds."""
+
 
 def main() -> None:
     """Serve one store until SIGTERM. Exit code 2 where settings break rules."""
@@ -37,6 +41,7 @@ def main() -> None:
         proxy_headers=False,
         server_header=False,
         log_config=None,
+        limit_concurrency=MAX_CONNECTIONS,
         timeout_graceful_shutdown=math.ceil(settings.server.drain_seconds / 2),
     )
 

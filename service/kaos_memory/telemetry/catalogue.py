@@ -113,8 +113,8 @@ REJECTED_BODIES = Metric(
     "kaos.memory.rejected_bodies",
     Kind.COUNTER,
     "{request}",
-    "Requests whose body was too large (413) or broke a bound (422)",
-    {"reason": "`too_large`, `invalid`"},
+    "Requests whose body was too large (413), late (408), too much (503) or broke a bound (422)",
+    {"reason": "`too_large`, `late`, `too_many`, `invalid`"},
 )
 REQUESTS = Metric(
     "kaos.memory.requests",

@@ -67,7 +67,7 @@ class Instruments:
         self._denials.add(1, labels)
 
     def body_rejected(self, reason: str) -> None:
-        """A body was `too_large` or `invalid`."""
+        """A body was `too_large`, `late` or `invalid`, or there were `too_many` at once."""
         self._bodies.add(1, {"reason": reason})
 
     def replayed(self) -> None:

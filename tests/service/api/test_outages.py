@@ -121,6 +121,8 @@ async def test_recalls_that_wait_for_a_model_keep_nothing_from_being_written_or_
     start: ServiceFactory, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("kaos_memory.api.limits.WAIT_SECONDS", 0.05)
+    for limit in ("EMBEDDING_SECONDS", "RECALL_SECONDS"):
+        monkeypatch.setattr(f"kaos_memory.memory.{limit}", 60)
     async with start(request_concurrency=1) as service:
         await service.until(lambda: ready(service))
         service.model.slow.clear()

@@ -149,9 +149,7 @@ _KINDS: dict[str, tuple[type[Message], type[Message]]] = {
 @pytest.fixture
 async def scripted(spans: Spans) -> AsyncIterator[Scripted]:
     app = FastAPI()
-    app.add_middleware(
-        BodyLimit, refused=lambda: spans.telemetry.instruments.body_rejected("too_large")
-    )
+    app.add_middleware(BodyLimit, refused=spans.telemetry.instruments.body_rejected)
     app.add_middleware(RequestIds)
     problems.install(app)
     scripts: dict[str, Script] = {}
