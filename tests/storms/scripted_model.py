@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kaos_memory.engine.protocols import NeighbourSearch
+from kaos_memory.engine.protocols import Extraction, NeighbourSearch
 from kaos_memory.engine.still_wanted import still_wanted
 from kaos_memory.tiers.memory import Digest, NewFact, Owner, Turn
 
@@ -63,7 +63,7 @@ class Model:
 
     async def extract(
         self, owner: Owner, turns: Sequence[Turn], neighbours: NeighbourSearch
-    ) -> list[NewFact]:
+    ) -> Extraction:
         """As Mem0 does it: embed the turns, look for what is near, ask, embed the facts."""
         told = " ".join(turn.content for turn in turns)
         await self._ask(told)
@@ -77,10 +77,12 @@ class Model:
             for marker in MARKER.findall(turn.content)
         }
         await self._ask(" ".join(facts))
-        return [
-            NewFact(text, _vector(turn.position), turn.position, turn.position, turn.said_at)
-            for text, turn in facts.items()
-        ]
+        return Extraction(
+            [
+                NewFact(text, _vector(turn.position), turn.position, turn.position, turn.said_at)
+                for text, turn in facts.items()
+            ]
+        )
 
     async def _ask(self, text: str) -> None:
         await still_wanted()

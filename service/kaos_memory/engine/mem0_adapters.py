@@ -159,6 +159,10 @@ class CapturingStore:
             (payload["data"], vector) for payload, vector in zip(payloads, vectors, strict=True)
         ]
 
+    def repeated(self, texts: Sequence[str]) -> set[str]:
+        """The hashes of stored facts that are among these texts."""
+        return {fact_hash(text) for text in texts} & self.known
+
     def missing(self, texts: Sequence[str]) -> bool:
         """Whether Mem0 dropped one of the texts that was neither known nor kept."""
         kept = {fact_hash(text) for text, _ in self.inserted} | self.known

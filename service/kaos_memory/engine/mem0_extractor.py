@@ -14,7 +14,13 @@ from kaos_memory.engine.mem0_adapters import (
 from kaos_memory.engine.mem0_library import new_memory
 from kaos_memory.engine.models import CHAT_SECONDS, ChatModel
 from kaos_memory.engine.plain_text import clean, excerpt, indented, one_line
-from kaos_memory.engine.protocols import Embedder, ModelError, ModelUnavailable, NeighbourSearch
+from kaos_memory.engine.protocols import (
+    Embedder,
+    Extraction,
+    ModelError,
+    ModelUnavailable,
+    NeighbourSearch,
+)
 from kaos_memory.engine.usage import CallListener
 from kaos_memory.settings import Model
 from kaos_memory.tiers.memory import NewFact, Owner, Turn
@@ -65,8 +71,8 @@ class Mem0Extractor:
 
     async def extract(
         self, owner: Owner, turns: Sequence[Turn], neighbours: NeighbourSearch
-    ) -> list[NewFact]:
-        """The new facts, embedded; none at all is a valid answer.
+    ) -> Extraction:
+        """The facts of turns.
 
         Turns without `infer` are facts as they stand. Blank turns are left out. What
         `neighbours` raises is raised here.
@@ -79,14 +85,14 @@ class Mem0Extractor:
         try:
             async with asyncio.timeout(self._seconds):
                 facts = await self._verbatim([turn for turn in spoken if not turn.infer])
-                facts += await self._inferred([turn for turn in spoken if turn.infer], neighbours)
+                inferred = await self._inferred([turn for turn in spoken if turn.infer], neighbours)
         except TimeoutError:
             # Every call kept to its deadline, so this says nothing about what was asked.
             raise ModelUnavailable(f"the extraction took longer than {self._seconds:g} s") from None
         different: dict[str, NewFact] = {}
-        for fact in facts:
+        for fact in (*facts, *inferred.facts):
             different.setdefault(fact.hash, fact)
-        return list(different.values())
+        return Extraction(list(different.values()), inferred.repeated)
 
     async def _verbatim(self, turns: Sequence[Turn]) -> list[NewFact]:
         first: dict[str, Turn] = {}
@@ -98,9 +104,9 @@ class Mem0Extractor:
             for (text, turn), vector in zip(first.items(), vectors, strict=True)
         ]
 
-    async def _inferred(self, turns: Sequence[Turn], neighbours: NeighbourSearch) -> list[NewFact]:
+    async def _inferred(self, turns: Sequence[Turn], neighbours: NeighbourSearch) -> Extraction:
         if not turns:
-            return []
+            return Extraction([])
         loop = asyncio.get_running_loop()
         bridge = Bridge(loop, seconds=self._seconds)
         store = CapturingStore(bridge, neighbours)
@@ -128,10 +134,11 @@ class Mem0Extractor:
             raise failure
         if store.missing(model.texts):
             raise ModelError("Mem0 dropped a fact of the answer")
-        return [
+        new = [
             NewFact(text, vector, turns[0].position, turns[-1].position, turns[-1].said_at)
             for text, vector in store.inserted
         ]
+        return Extraction(new, store.repeated(model.texts))
 
 
 def _messages(turns: Sequence[Turn]) -> list[dict[str, str]]:

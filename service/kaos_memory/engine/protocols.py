@@ -1,6 +1,6 @@
 """What the service asks of models. Implementations are beside this file."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -75,13 +75,23 @@ class Summariser(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Extraction:
+    """The facts that turns hold."""
+
+    facts: Sequence[NewFact]
+    """New ones, embedded; none at all is a valid answer."""
+    repeated: Collection[str] = ()
+    """Hashes of stored facts that were said again."""
+
+
 class FactExtractor(Protocol):
-    """Reads turns and says which new facts they hold."""
+    """Reads turns and says which facts they hold."""
 
     async def extract(
         self, owner: Owner, turns: Sequence[Turn], neighbours: NeighbourSearch
-    ) -> list[NewFact]:
-        """The new facts, embedded; none at all is a valid answer.
+    ) -> Extraction:
+        """The facts of turns.
 
         Raises:
             ModelError: the answer was missing, malformed or incomplete, or embedding failed.

@@ -32,6 +32,14 @@ class ErasureKey:
         """All that an erasure of this principal's memory could be about: the store, or it."""
         return self.subject("store", ""), self.subject("principal", principal)
 
+    def names(self, owner: Owner) -> tuple[bytes, bytes, bytes]:
+        """The hashes of an owner's principal, agent and session, as receipts have them."""
+        return (
+            self.subject("principal", owner.principal),
+            self.subject("agent", owner.agent),
+            self.subject("session", owner.session),
+        )
+
     def erased_subject(self, owners: Owners) -> bytes:
         """What an erasure of these owners' memory is about: a principal, or the whole store."""
         store, principal = self.subjects(owners.principal or "")

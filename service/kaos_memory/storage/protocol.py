@@ -292,8 +292,15 @@ class Storage(Protocol):
         """Store the next digest version and move the mark. Raises `LeaseLost`."""
         ...
 
-    async def commit_extraction(self, batch: Batch, facts: Sequence[NewFact]) -> None:
-        """Store facts and move the mark. Raises `LeaseLost`."""
+    async def commit_extraction(
+        self, batch: Batch, facts: Sequence[NewFact], repeated: Collection[str] = ()
+    ) -> None:
+        """Store facts and move the mark. Raises `LeaseLost`.
+
+        A fact that was erased by itself does not come back from turns that are older than that:
+        it is left out. Of `repeated`, hashes of stored facts of the session, it is noted that
+        they were said again now.
+        """
         ...
 
     async def postpone(self, lease: Lease, reason: str, wait: timedelta) -> None:

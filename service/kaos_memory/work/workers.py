@@ -197,8 +197,8 @@ class Workers:
         async def neighbours(embedding: Sequence[float], most: int) -> list[Neighbour]:
             return await self._storage.neighbours(batch.owner, embedding, most)
 
-        facts = await self._extractor.extract(batch.owner, batch.turns, neighbours)
-        await self._storage.commit_extraction(batch, facts)
+        found = await self._extractor.extract(batch.owner, batch.turns, neighbours)
+        await self._storage.commit_extraction(batch, found.facts, found.repeated)
 
     async def _fail(self, lease: Lease, reason: str) -> WorkOutcome:
         dead = lease.failures >= self._max_retries

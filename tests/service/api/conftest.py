@@ -11,7 +11,7 @@ import pytest
 
 from kaos_memory.api.app import Parts, create_app
 from kaos_memory.assembly import storage_of
-from kaos_memory.engine.protocols import ModelError, NeighbourSearch
+from kaos_memory.engine.protocols import Extraction, ModelError, NeighbourSearch
 from kaos_memory.memory import Memory
 from kaos_memory.settings import ServiceSettings, validate
 from kaos_memory.telemetry.instruments import Instruments
@@ -42,14 +42,16 @@ class WordModel:
 
     async def extract(
         self, owner: Owner, turns: Sequence[Turn], neighbours: NeighbourSearch
-    ) -> list[NewFact]:
+    ) -> Extraction:
         texts = [f"{owner.principal or owner.agent} said: {turn.content}" for turn in turns]
         embeddings = await self.embed(texts)
         await neighbours(embeddings[0], 5)
-        return [
-            NewFact(text, vector, turn.position, turn.position, turn.said_at)
-            for text, vector, turn in zip(texts, embeddings, turns, strict=True)
-        ]
+        return Extraction(
+            [
+                NewFact(text, vector, turn.position, turn.position, turn.said_at)
+                for text, vector, turn in zip(texts, embeddings, turns, strict=True)
+            ]
+        )
 
     async def _answer(self) -> None:
         await self.slow.wait()

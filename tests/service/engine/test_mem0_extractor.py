@@ -10,7 +10,7 @@ import pytest
 
 from kaos_memory.engine.mem0_extractor import INSTRUCTIONS, Mem0Extractor
 from kaos_memory.engine.models import OpenAIEmbedder
-from kaos_memory.engine.protocols import ModelError, ModelUnavailable, Neighbour
+from kaos_memory.engine.protocols import Extraction, ModelError, ModelUnavailable, Neighbour
 from kaos_memory.storage.protocol import StorageUnavailable
 from kaos_memory.tiers.memory import Turn, fact_hash
 
@@ -32,7 +32,7 @@ async def test_facts_come_back_with_the_vectors_of_their_texts(
     models: ScriptedModels, extractor: Mem0Extractor, embedder: OpenAIEmbedder
 ):
     models.say(facts(TEA, "User lives in Köln"))
-    found = await extractor.extract(ALICE, turns("I like tea", "I live in Köln"), nobody)
+    found = (await extractor.extract(ALICE, turns("I like tea", "I live in Köln"), nobody)).facts
     assert [fact.text for fact in found] == [TEA, "User lives in Köln"]
     assert [list(fact.embedding) for fact in found] == await embedder.embed(
         [TEA, "User lives in Köln"]
@@ -80,7 +80,7 @@ async def test_a_prompt_of_the_store_replaces_mem0s(
 ):
     models.say(facts(TEA))
     extractor = Mem0Extractor(models.model(), embedder, "Note {drinks} only, $please.")
-    [fact] = await extractor.extract(ALICE, turns("I like tea"), nobody)
+    [fact] = (await extractor.extract(ALICE, turns("I like tea"), nobody)).facts
     await extractor.aclose()
     assert fact.text == TEA
     [request] = models.chats
@@ -103,7 +103,7 @@ async def test_odd_content_breaks_no_prompt(
     models: ScriptedModels, extractor: Mem0Extractor, content: str
 ):
     models.say(facts(f"User wrote {content}"))
-    [fact] = await extractor.extract(ALICE, turns(content), nobody)
+    [fact] = (await extractor.extract(ALICE, turns(content), nobody)).facts
     assert fact.text == f"User wrote {content}".replace("\ud800", "\ufffd").replace(
         "\x00", "\ufffd"
     )
@@ -117,13 +117,13 @@ async def test_mem0_leaves_the_text_of_facts_alone(
     models: ScriptedModels, extractor: Mem0Extractor, answer: str
 ):
     models.say(facts(answer))
-    [fact] = await extractor.extract(ALICE, turns("hi"), nobody)
+    [fact] = (await extractor.extract(ALICE, turns("hi"), nobody)).facts
     assert fact.text == answer
 
 
 async def test_an_answer_without_facts_is_none(models: ScriptedModels, extractor: Mem0Extractor):
     models.say(facts())
-    assert await extractor.extract(ALICE, turns("hm"), nobody) == []
+    assert await extractor.extract(ALICE, turns("hm"), nobody) == Extraction([], set())
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,8 @@ async def test_the_endpoints_wish_to_wait_is_passed_on(
 
 async def test_plain_strings_are_facts(models: ScriptedModels, extractor: Mem0Extractor):
     models.say(completion(f'{{"memory": ["{TEA}"]}}'))
-    assert [fact.text for fact in await extractor.extract(ALICE, turns("tea"), nobody)] == [TEA]
+    found = await extractor.extract(ALICE, turns("tea"), nobody)
+    assert [fact.text for fact in found.facts] == [TEA]
 
 
 async def test_embedding_that_fails_after_the_chat_is_an_error_asked_once(
@@ -220,7 +221,8 @@ async def test_what_is_known_is_shown_to_the_model_and_not_repeated(
 
     models.say(facts(TEA, "User hates milk", "User hates milk"))
     found = await extractor.extract(ALICE, turns("tea, no milk"), neighbours)
-    assert [fact.text for fact in found] == ["User hates milk"]
+    assert [fact.text for fact in found.facts] == ["User hates milk"]
+    assert set(found.repeated) == {fact_hash(TEA)}
     assert f'## Existing Memories\n[{{"id": "0", "text": "{TEA}"}}]' in models.chats[0].user
     [transcript] = await embedder.embed(["system: Said on 2024-05-01\nuser: tea, no milk\n"])
     assert searched == [(transcript, 10)]
@@ -262,7 +264,7 @@ async def test_owners_at_once_are_never_mixed(models: ScriptedModels, extractor:
         found = await extractor.extract(
             ALICE if number % 2 else BOB, turns(f"said-{number}-"), neighbours
         )
-        return [fact.text for fact in found], asked
+        return [fact.text for fact in found.facts], asked
 
     models.reply = lambda request: facts(f"fact-{_between(request.user, 'said-', '-')}-")
     results = await asyncio.gather(*(one(number) for number in range(40)))
@@ -280,7 +282,7 @@ async def test_turns_that_need_no_model_are_facts_as_they_stand(
     models: ScriptedModels, extractor: Mem0Extractor, embedder: OpenAIEmbedder
 ):
     said = turns(" Tea\nat four ", "  ", "", " Tea\nat four ", "Köln", infer=False)
-    found = await extractor.extract(ALICE, said, nobody)
+    found = (await extractor.extract(ALICE, said, nobody)).facts
     assert [fact.text for fact in found] == [" Tea\nat four ", "Köln"]
     assert [list(fact.embedding) for fact in found] == await embedder.embed(
         [" Tea\nat four ", "Köln"]
@@ -289,5 +291,5 @@ async def test_turns_that_need_no_model_are_facts_as_they_stand(
 
 
 async def test_blank_turns_ask_no_model(models: ScriptedModels, extractor: Mem0Extractor):
-    assert await extractor.extract(ALICE, turns("", " \n"), nobody) == []
+    assert await extractor.extract(ALICE, turns("", " \n"), nobody) == Extraction([])
     assert models.requests == []

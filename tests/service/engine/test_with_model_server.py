@@ -33,7 +33,7 @@ async def test_facts_are_extracted(server: ModelServer, prompt: str):
         aclosing(OpenAIEmbedder(_model(server, "hash-16"), 16)) as embedder,
         aclosing(Mem0Extractor(_model(server), embedder, prompt)) as extractor,
     ):
-        found = await extractor.extract(ALICE, said, nobody)
+        found = (await extractor.extract(ALICE, said, nobody)).facts
         vectors = await embedder.embed([fact.text for fact in found])
     assert "green tea" in found[0].text
     assert "Köln" in found[1].text

@@ -11,7 +11,8 @@ import asyncpg
 import numpy as np
 import numpy.typing as npt
 
-from kaos_memory.storage.local import facts as local
+from kaos_memory.storage.local import new_facts, vectors
+from kaos_memory.storage.prepared_facts import prepare
 from kaos_memory.tiers.lexical import cues, terms, words
 from kaos_memory.tiers.memory import NewFact, Owner, fact_hash
 
@@ -74,7 +75,7 @@ def _store_locally(path: Path, facts: Iterable[Stored]) -> None:
                 fact.speaker,
             )
             owner = Owner(fact.principal, fact.agent, fact.session)
-            local.add(connection, owner, ("m", "p"), [new])
+            new_facts.add(connection, owner, ("m", "p"), prepare([new], vectors.encode))
 
 
 def _numbered(facts: Iterable[Stored]) -> tuple[Iterable[int], Iterable[Stored]]:

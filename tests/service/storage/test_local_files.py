@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 from kaos_memory.contract import ScopeLevel
-from kaos_memory.storage.local import facts
+from kaos_memory.storage.local import new_facts
+from kaos_memory.storage.local import vectors as stored
 from kaos_memory.storage.local.index import FactIndex, generation
 from kaos_memory.storage.local.storage import LocalStorage
+from kaos_memory.storage.prepared_facts import prepare
 from kaos_memory.tiers.memory import NewFact, Owner
 from kaos_memory.tiers.reach import Owners, Reach
 
@@ -326,7 +328,8 @@ async def many(storage: LocalStorage, sizes: dict[str, int], dims: int) -> None:
             for at in range(count)
         ]
         owner = Owner(name, ALICE.agent, "s")
-        await storage._db.write(lambda c, o=owner, n=new: facts.add(c, o, ("m", "p"), n))
+        ready = prepare(new, stored.encode)
+        await storage._db.write(lambda c, o=owner, n=ready: new_facts.add(c, o, ("m", "p"), n))
 
 
 @pytest.mark.parametrize("indexed", [True, False])

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from kaos_memory.settings import LongTerm
-from kaos_memory.storage.postgres import conversations, facts, search, work
+from kaos_memory.storage.postgres import conversations, facts, new_facts, search, work
 from kaos_memory.storage.postgres.database import Role, where
 from kaos_memory.storage.postgres.erasures import Covered, Selection
 from kaos_memory.storage.postgres.storage import PostgresStorage
@@ -110,6 +110,7 @@ async def test_a_conversation_is_read_by_keys_alone(crowded: PostgresStorage):
         (Role.WORKER, work._HELD, (7, "fold", uuid4())),
         (Role.WORKER, work._DONE, (7, "fold", uuid4())),
         (Role.WORKER, work._EPOCHS, ([b"a", b"b"],)),
+        (Role.WORKER, new_facts._SAID_AGAIN, ("user-7", "agent", "session", ["a", "b"])),
     ],
 )
 async def test_writes_and_commits_touch_their_session_by_keys_alone(

@@ -1,9 +1,9 @@
-"""The long-term tier in SQLite: adding facts, and reading lists of them."""
+"""Facts in SQLite: lists of them, and the nearest of a session. `search` finds them."""
 
 import base64
 import binascii
 from collections.abc import Iterable, Iterator, Sequence
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from kaos_memory.contract import MAX_PAGE_BYTES, MAX_RECALL_BYTES
 from kaos_memory.engine.protocols import Neighbour
@@ -12,33 +12,16 @@ from kaos_memory.storage.local.database import (
     Connection,
     OnDatabase,
     Row,
-    micros,
     moment,
-    now,
-    one,
     where,
 )
 from kaos_memory.storage.protocol import InvalidCursor
-from kaos_memory.tiers import lexical
-from kaos_memory.tiers.memory import Fact, NewFact, Owner
+from kaos_memory.tiers.memory import Fact, Owner
 from kaos_memory.tiers.reach import Owners
 
 _FACT = (
     "f.number, f.id, f.principal, f.agent, f.session, f.text, f.hash, f.created_at, f.updated_at"
 )
-_ADD = """
-    INSERT INTO facts (id, principal, agent, session, hash, first_position, last_position, model,
-        prompt_hash, created_at, updated_at, speaker, said_at, words, cues, text, terms)
-    VALUES (:id, :principal, :agent, :session, :hash, :first, :last, :model, :prompt_hash, :now,
-        :now, :speaker, :said_at, :words, :cues, :text, :terms)
-    ON CONFLICT (principal, agent, session, hash) DO NOTHING
-    RETURNING number
-"""
-_SAID_AGAIN = """
-    UPDATE facts SET updated_at = :now
-    WHERE principal = :principal AND agent = :agent AND session = :session AND hash = :hash
-"""
-_ADD_VECTOR = "INSERT INTO vectors (number, embedding) VALUES (:number, :embedding)"
 _NEIGHBOURS = """
     SELECT f.id, f.text, f.hash, v.embedding FROM facts f JOIN vectors v ON v.number = f.number
     WHERE {condition} ORDER BY f.number
@@ -53,44 +36,6 @@ _NEWEST = f"""
 """
 _PAGE = f"SELECT {_FACT} FROM facts f WHERE {{condition}} AND f.number > :after ORDER BY f.number"
 _MAX_NUMBER = 2**63 - 1
-
-
-def add(
-    connection: Connection, owner: Owner, provenance: tuple[str, str], facts: Sequence[NewFact]
-) -> None:
-    """Store an extraction's facts; those that are known were only said again.
-
-    Raises:
-        ModelError: their embeddings have other dimensions than those of the store's facts.
-    """
-    time = now()
-    model, prompt_hash = provenance
-    for fact in {fact.hash: fact for fact in facts}.values():
-        vectors.learn_dims(connection, fact.embedding)
-        named = {
-            "id": uuid4().bytes,
-            "principal": owner.principal,
-            "agent": owner.agent,
-            "session": owner.session,
-            "hash": fact.hash,
-            "first": fact.first_position,
-            "last": fact.last_position,
-            "model": model,
-            "prompt_hash": prompt_hash,
-            "now": time,
-            "speaker": fact.speaker,
-            "said_at": micros(fact.said_at),
-            "words": lexical.words(fact.text),
-            "cues": int(lexical.cues(fact.text)),
-            "text": fact.text,
-            "terms": lexical.terms(fact.text),
-        }
-        added = one(connection, _ADD, named)
-        if added is None:
-            connection.execute(_SAID_AGAIN, named)
-        else:
-            embedding = vectors.encode(fact.embedding)
-            connection.execute(_ADD_VECTOR, {"number": added["number"], "embedding": embedding})
 
 
 class Facts(OnDatabase):

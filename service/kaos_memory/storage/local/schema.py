@@ -145,6 +145,7 @@ _FIRST = """
         residue INTEGER NOT NULL,
         erased_at INTEGER NOT NULL
     ) STRICT, WITHOUT ROWID;
+    CREATE INDEX erasures_fact ON erasures (fact) WHERE fact IS NOT NULL;
 
     CREATE TABLE idempotency (
         key BLOB PRIMARY KEY,

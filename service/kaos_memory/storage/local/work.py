@@ -1,16 +1,17 @@
 """Background work in SQLite: what its model call reads, and a commit only if that is unchanged."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from uuid import uuid4
 
 from kaos_memory.storage.erasure_key import ErasureKey
-from kaos_memory.storage.local import facts
+from kaos_memory.storage.local import new_facts, vectors
 from kaos_memory.storage.local.claims import OF_LEASE, named_by
 from kaos_memory.storage.local.conversations import MARKS, TURN, drop_gone, marks_of, turn_of
 from kaos_memory.storage.local.database import Connection, OnDatabase, Row, now, one, span, value
 from kaos_memory.storage.local.index import FactIndex
+from kaos_memory.storage.prepared_facts import PreparedFact, not_erased, prepared
 from kaos_memory.storage.protocol import Batch, Lease, LeaseLost, WorkKind
 from kaos_memory.tiers.memory import Digest, NewFact, Owner
 from kaos_memory.tiers.window import MAX_BATCH_TOKENS, Compaction, Marks, batch
@@ -76,13 +77,16 @@ class Work(OnDatabase):
         """Store the next digest version and move the mark."""
         await self._db.write(lambda c: self._commit_fold(c, batch, summary, tokens))
 
-    async def commit_extraction(self, batch: Batch, facts: Sequence[NewFact]) -> None:
-        """Store facts and move the mark.
+    async def commit_extraction(
+        self, batch: Batch, facts: Sequence[NewFact], repeated: Collection[str] = ()
+    ) -> None:
+        """Store facts, note which known ones were said again, and move the mark.
 
         Raises:
             ModelError: the embeddings have other dimensions than those of the store's facts.
         """
-        await self._db.write(lambda c: self._commit_extraction(c, batch, facts))
+        new = await prepared(facts, vectors.encode)
+        await self._db.write(lambda c: self._commit_extraction(c, batch, new, repeated))
         self._index.refresh()
 
     async def drop_work(self, session_ref: int, kind: WorkKind) -> bool:
@@ -145,10 +149,18 @@ class Work(OnDatabase):
         )
 
     def _commit_extraction(
-        self, connection: Connection, batch: Batch, new: Sequence[NewFact]
+        self,
+        connection: Connection,
+        batch: Batch,
+        new: Sequence[PreparedFact[bytes]],
+        repeated: Collection[str],
     ) -> None:
         session = self._unchanged(connection, batch)
-        facts.add(connection, batch.owner, self._provenance, new)
+        hashes = [each.hash for each in new]
+        erasures = new_facts.erasures_of(connection, self._key, batch.owner, hashes)
+        lasting = not_erased(new, batch.turns, erasures)
+        new_facts.add(connection, batch.owner, self._provenance, lasting)
+        new_facts.said_again(connection, batch.owner, repeated)
         marks = replace(marks_of(session), extracted_through=batch.turns[-1].position)
         _move(connection, batch.lease.session_ref, marks)
         self._finish(connection, batch.lease, marks, session)

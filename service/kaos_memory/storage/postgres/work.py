@@ -5,18 +5,19 @@ the lease lasts: an abandoned one becomes due again by itself. Work that is `wai
 its session has been idle for long enough, or has been closed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from uuid import uuid4
 
 import asyncpg
 
+from kaos_memory.storage.postgres import new_facts
 from kaos_memory.storage.postgres.conversations import DROP_GONE, MARKS, TURN, marks_of
 from kaos_memory.storage.postgres.database import Connection, OnDatabase, Role
 from kaos_memory.storage.postgres.facts import vector
+from kaos_memory.storage.prepared_facts import not_erased, prepared
 from kaos_memory.storage.protocol import Batch, Lease, LeaseLost, WorkKind
-from kaos_memory.tiers import lexical
 from kaos_memory.tiers.memory import Digest, NewFact, Owner, Turn
 from kaos_memory.tiers.window import MAX_BATCH_TOKENS, Compaction, Marks, batch
 
@@ -66,20 +67,6 @@ _ADD_DIGEST = """
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 """
 _RETAIN_DIGESTS = "DELETE FROM digests WHERE session_ref = $1 AND version <= $2"
-# A microsecond between facts of one extraction keeps them in their order in lists.
-_ADD_FACTS = """
-    INSERT INTO facts AS f (principal, agent, session, model, prompt_hash, text, hash, embedding,
-                            first_position, last_position, speaker, said_at, terms, words, cues,
-                            created_at, updated_at)
-    SELECT $1, $2, $3, $4, $5, text, hash, embedding::halfvec, first, last, speaker, said_at,
-           terms, words, cues, made, made
-    FROM unnest($6::text[], $7::text[], $8::text[], $9::integer[], $10::integer[], $11::text[],
-                $12::timestamptz[], $13::bytea[], $14::integer[], $15::smallint[])
-        WITH ORDINALITY
-        AS new (text, hash, embedding, first, last, speaker, said_at, terms, words, cues, at),
-        LATERAL (SELECT now() + at * interval '1 microsecond' AS made) AS times
-    ON CONFLICT (principal, agent, session, hash) DO UPDATE SET updated_at = now()
-"""
 _FOLDED = "UPDATE sessions SET folded_through = $2, digest_version = $3 WHERE id = $1"
 _MOVE = f"UPDATE sessions SET ({MARKS}) = ($2, $3, $4, $5) WHERE id = $1"
 _EXTRACTED = "UPDATE sessions SET extracted_through = $2 WHERE id = $1"
@@ -210,31 +197,20 @@ class Work(OnDatabase):
             marks = replace(marks_of(session), folded_through=last)
             await self._finish(connection, lease, marks, session["last_position"])
 
-    async def commit_extraction(self, batch: Batch, facts: Sequence[NewFact]) -> None:
-        """Store facts and move the mark."""
-        lease, owner = batch.lease, batch.owner
+    async def commit_extraction(
+        self, batch: Batch, facts: Sequence[NewFact], repeated: Collection[str] = ()
+    ) -> None:
+        """Store facts, note which known ones were said again, and move the mark."""
+        lease, owner, key = batch.lease, batch.owner, self._db.schema.erasure_key
         last = batch.turns[-1].position
-        distinct = list({fact.hash: fact for fact in facts}.values())
+        new = await prepared(facts, vector)
         async with self._db.change(lease.principal, lease.agent, Role.WORKER) as connection:
             session = await self._unchanged(connection, batch)
-            if distinct:
-                await connection.execute(
-                    _ADD_FACTS,
-                    owner.principal,
-                    owner.agent,
-                    owner.session,
-                    *self._provenance,
-                    [fact.text for fact in distinct],
-                    [fact.hash for fact in distinct],
-                    [vector(fact.embedding) for fact in distinct],
-                    [fact.first_position for fact in distinct],
-                    [fact.last_position for fact in distinct],
-                    [fact.speaker for fact in distinct],
-                    [fact.said_at for fact in distinct],
-                    [lexical.terms(fact.text) for fact in distinct],
-                    [lexical.words(fact.text) for fact in distinct],
-                    [int(lexical.cues(fact.text)) for fact in distinct],
-                )
+            hashes = [each.hash for each in new]
+            erasures = await new_facts.erasures_of(connection, key, owner, hashes)
+            lasting = not_erased(new, batch.turns, erasures)
+            await new_facts.add(connection, owner, self._provenance, lasting)
+            await new_facts.said_again(connection, owner, repeated)
             await connection.execute(_EXTRACTED, lease.session_ref, last)
             marks = replace(marks_of(session), extracted_through=last)
             await self._finish(connection, lease, marks, session["last_position"])

@@ -106,6 +106,7 @@ def _records() -> None:
     """)
     op.execute("CREATE INDEX idempotency_age ON idempotency (stored_at)")
     op.execute("ALTER TABLE erasures ADD COLUMN erased_by bytea, ADD COLUMN fact bytea")
+    op.execute("CREATE INDEX erasures_fact ON erasures (fact) WHERE fact IS NOT NULL")
     op.execute("CREATE TABLE token_usage (day date PRIMARY KEY, tokens bigint NOT NULL)")
 
 
