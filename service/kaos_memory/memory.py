@@ -45,7 +45,7 @@ RERANKED_FACTS = 50
 """Facts that a rerank endpoint is shown, at least."""
 
 WRITE_SECONDS = 8.0
-"""A write that takes longer is not accepted. Clients wait 10 seconds."""
+"""A write or a closing that takes longer is not accepted. Clients wait 10 seconds."""
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -182,7 +182,11 @@ class Memory:
         Raises:
             StorageUnavailable: nothing is known to have changed.
         """
-        scheduled = await self._storage.close_sessions(reach.owners)
+        try:
+            async with asyncio.timeout(WRITE_SECONDS):
+                scheduled = await self._storage.close_sessions(reach.owners)
+        except TimeoutError as error:
+            raise StorageUnavailable(type(error).__name__) from error
         if scheduled:
             self._wake_workers()
         return scheduled

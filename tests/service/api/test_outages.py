@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
+import asyncpg
 import pytest
 
 from kaos_dev.embedded_postgres import EmbeddedPostgres
@@ -178,3 +179,21 @@ async def test_the_openapi_document_describes_every_operation(start: ServiceFact
     body = document["paths"]["/v1/write"]["post"]["requestBody"]["content"]["application/json"]
     name = body["schema"]["$ref"].rpartition("/")[2]
     assert "attribution" in document["components"]["schemas"][name]["properties"]
+
+
+async def test_a_closing_that_takes_too_long_is_refused_and_changes_nothing(
+    start: ServiceFactory, dsn: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("kaos_memory.memory.WRITE_SECONDS", 0.2)
+    async with start() as service:
+        await service.until(lambda: ready(service))
+        await service.write(ALICE, "hello")
+        connection = await asyncpg.connect(dsn)
+        async with connection.transaction():
+            await connection.execute("LOCK TABLE kaos_memory.sessions")
+            late = await service.post("sessions/close", {"scope": scope("session", **ALICE)})
+        await connection.close()
+        assert late.status_code == 503
+        monkeypatch.setattr("kaos_memory.memory.WRITE_SECONDS", 8)
+        closed = await service.post("sessions/close", {"scope": scope("session", **ALICE)})
+        assert (closed.status_code, closed.json()) == (202, {"scheduled": True})

@@ -1,5 +1,6 @@
 """Sessions that end without leaving their window: idle, closed, or told in facts."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -23,6 +24,13 @@ from .driving import (
 
 NEW = Owner("carol", ALICE.agent, "s-1")
 HERS = Owners(ALICE.principal, ALICE.agent, ALICE.session)
+
+_MANY = """
+    INSERT INTO sessions (principal, agent, session, last_position, window_tokens, window_turns,
+                          last_turn_at, began_at)
+    WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000)
+    SELECT 'user-' || i, 'agent', 's-1', 1, 1, 1, now(), now() FROM n
+"""
 
 
 async def waiting(storage: Storage) -> int:
@@ -89,6 +97,16 @@ async def test_an_admin_closes_a_session_id_of_everybody(storage: Storage):
     await storage.append(BOB, turns("his"))
     assert await storage.close_sessions(Owners(session=ALICE.session)) is True
     assert await work_off(storage) == 2
+
+
+async def test_an_admin_closes_a_session_id_of_very_many_at_once(storage: Storage, where: Where):
+    await storage.append(ALICE, turns("hers"))
+    await fetch(where, _MANY)
+    async with asyncio.timeout(5):
+        assert await storage.close_sessions(Owners(session=ALICE.session)) is True
+    due = await fetch(where, "SELECT count(*) FROM work WHERE kind = 'extract' AND NOT waiting")
+    left = await fetch(where, "SELECT count(*) FROM sessions WHERE closed_through < last_position")
+    assert (due[0][0], left[0][0]) == (5_001, 0)
 
 
 async def test_what_is_a_fact_already_is_due_at_once(storage: Storage):

@@ -74,7 +74,21 @@ _CLOSE = """
     UPDATE sessions SET closed_through = last_position
     WHERE id = :session_ref AND extracted_through < last_position
 """
-_TO_CLOSE = "SELECT id FROM sessions s WHERE extracted_through < last_position AND {condition}"
+_CLOSE_ALL = """
+    UPDATE sessions AS s SET closed_through = last_position
+    WHERE extracted_through < last_position AND {condition}
+"""
+_MAKE_ALL_DUE = """
+    INSERT INTO work (session_ref, kind, principal, agent, run_after)
+    SELECT id, 'extract', principal, agent, :now FROM sessions s
+    WHERE extracted_through < last_position AND {condition}
+    ON CONFLICT (session_ref, kind) DO UPDATE SET waiting = 0, run_after = :now WHERE waiting
+"""
+_ANY_LIVES = """
+    SELECT 1 FROM sessions s JOIN work w ON w.session_ref = s.id
+    WHERE w.kind = 'extract' AND NOT w.dead AND extracted_through < last_position AND {condition}
+    LIMIT 1
+"""
 _DROP_GONE = "DELETE FROM turns WHERE session_ref = :session_ref AND position <= :through"
 _CONVERSATIONS = """
     SELECT s.id, s.principal, s.agent, s.session, s.folded_through, digest.summary
@@ -253,12 +267,10 @@ class Conversations(OnDatabase):
 
 def _close_all(connection: Connection, owners: Owners) -> bool:
     condition, named = where(owners, "s")
-    found = connection.execute(_TO_CLOSE.replace("{condition}", condition), named).fetchall()
-    closed = False
-    for session in found:
-        connection.execute(_CLOSE, {"session_ref": session["id"]})
-        closed |= _make_due(connection, session["id"], {WorkKind.EXTRACT})
-    return closed
+    values = {"now": now(), **named}
+    for change in (_CLOSE_ALL, _MAKE_ALL_DUE):
+        connection.execute(change.replace("{condition}", condition), values)
+    return one(connection, _ANY_LIVES.replace("{condition}", condition), values) is not None
 
 
 def _make_due(connection: Connection, session_ref: int, kinds: Collection[WorkKind]) -> bool:

@@ -5,8 +5,14 @@ from datetime import timedelta
 
 import asyncpg
 
-from kaos_memory.storage.postgres import idempotency
-from kaos_memory.storage.postgres.database import Connection, OnDatabase, Role, where
+from kaos_memory.storage.postgres import idempotency, time_limits
+from kaos_memory.storage.postgres.database import (
+    Connection,
+    OnDatabase,
+    Role,
+    erased_subject,
+    where,
+)
 from kaos_memory.storage.protocol import Appended, IdempotencyKey, WorkKind
 from kaos_memory.tiers.memory import Conversation, NewTurn, Owner, Turn
 from kaos_memory.tiers.reach import Owners
@@ -77,9 +83,22 @@ _CLOSE = """
     UPDATE sessions SET closed_through = last_position
     WHERE id = $1 AND extracted_through < last_position
 """
-_TO_CLOSE = """
-    SELECT id, principal, agent FROM sessions s
-    WHERE extracted_through < last_position AND {condition}
+_CLOSE_ALL = """
+    WITH closed AS (
+        UPDATE sessions s SET closed_through = last_position
+        WHERE extracted_through < last_position AND {condition}
+        RETURNING id, principal, agent
+    ), made AS (
+        INSERT INTO work (session_ref, kind, principal, agent)
+        SELECT id, 'extract', principal, agent FROM closed
+        ON CONFLICT (session_ref, kind) DO UPDATE SET waiting = false, run_after = now()
+        WHERE work.waiting
+        RETURNING 1
+    )
+    SELECT EXISTS (TABLE made) OR EXISTS (
+        SELECT 1 FROM closed JOIN work w ON w.session_ref = closed.id
+        WHERE w.kind = 'extract' AND NOT w.dead
+    )
 """
 DROP_GONE = "DELETE FROM turns WHERE session_ref = $1 AND position <= $2"
 
@@ -208,17 +227,13 @@ class Conversations(OnDatabase):
         if not self._compaction.extract:
             return False
         condition, arguments = where(owners, "s")
-        async with self._db.read(owners) as connection:
-            found = await connection.fetch(_TO_CLOSE.replace("{condition}", condition), *arguments)
-        closed = False
-        for session in found:
-            ref, principal, agent = session["id"], session["principal"], session["agent"]
-            # Under the locks of its owner, so that an erasure of it goes either before or after.
-            async with self._db.change(principal, agent, Role.REQUEST) as connection:
-                if await connection.execute(_CLOSE, ref) == "UPDATE 1":
-                    due = {WorkKind.EXTRACT}
-                    closed |= await _make_due(connection, ref, principal, agent, due)
-        return closed
+        # As an erasure of the same owners would, so that one of them goes either before or after;
+        # in one transaction, however many owners an admin's session has.
+        alone = self._db.erasure(owners, erased_subject(owners), seconds=time_limits.CHANGE)
+        async with alone as connection:
+            return await connection.fetchval(
+                _CLOSE_ALL.replace("{condition}", condition), *arguments
+            )
 
     async def conversations(self, owners: Owners, budget: int) -> list[Conversation]:
         """The conversations of a session, each with its newest turns within a token budget."""

@@ -144,13 +144,15 @@ class Database:
             yield connection
 
     @asynccontextmanager
-    async def erasure(self, owners: Owners, subject: Subject) -> AsyncGenerator[Connection]:
+    async def erasure(
+        self, owners: Owners, subject: Subject, *, seconds: float = time_limits.LONG
+    ) -> AsyncGenerator[Connection]:
         """A transaction that erases: it runs alone among all that add to these owners' memory."""
         locks = [] if subject == STORE else [self._lock(STORE, shared=True)]
         locks.append(self._lock(subject, shared=False))
         bound = (_bound(owners.principal), _bound(owners.agent))
-        begin = self._begin(Role.REQUEST, *bound, time_limits.LONG, locks)
-        async with self._transaction(begin, time_limits.LONG) as connection:
+        begin = self._begin(Role.REQUEST, *bound, seconds, locks)
+        async with self._transaction(begin, seconds) as connection:
             yield connection
 
     def _begin(
