@@ -65,7 +65,9 @@ def test_anothers_readiness_is_not_the_services(
     monkeypatch.setattr("kaos_dev.service_process.require_free_port", look_too_early)
     environment = {"KAOS_MEMORY_STORAGE_TYPE": "external"}
     process = ServiceProcess(environment, tmp_path / "log", stranger)
-    with pytest.raises(ServiceFailedError, match=r"the service ended:\nerror: .* needs the external block"):
+    with pytest.raises(
+        ServiceFailedError, match=r"the service ended:\nerror: .* needs the external block"
+    ):
         process.start()
 
 
