@@ -103,9 +103,9 @@ def _telling_what_was_loaded(
 
 def _telling_of_commits(really: Callable[..., Any], reached: Reached) -> Callable[..., Any]:
     @asynccontextmanager
-    async def transaction(database: Database, begin: str) -> AsyncGenerator[Connection]:
+    async def transaction(*arguments: Any, **named: Any) -> AsyncGenerator[Connection]:
         operation = _operation.get()
-        async with really(database, begin) as connection:
+        async with really(*arguments, **named) as connection:
             yield connection
             if operation is not None:
                 await reached(f"{operation}.before_commit")
