@@ -53,7 +53,7 @@ image: .venv/.synced  ## Build the image, push it to REGISTRY, pin it in STACK (
 
 .PHONY: test
 test: lint .venv/.synced  ## Lint, types, and all tests but the slow ones
-	@$(RUN)/pytest -m "not slow" --durations=5 --numprocesses=2 --dist=loadfile
+	@$(RUN)/pytest -m "not slow" --durations=15 --numprocesses=2 --dist=loadfile
 
 .PHONY: test-slow
 test-slow: .venv/.synced  ## The slow tests: clean installs, large sets

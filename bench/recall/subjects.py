@@ -92,7 +92,7 @@ class Ours:
 
     async def _done(self) -> bool:
         [(left, dead)] = await self.admin.fetch(
-            "SELECT count(*), count(*) FILTER (WHERE dead) FROM kaos_memory.work"
+            "SELECT count(*), count(*) FILTER (WHERE dead) FROM kaos_memory.work WHERE NOT waiting"
         )
         if dead:
             raise NotRememberedError(f"{self.name} has given {dead} pieces of work up")

@@ -26,7 +26,7 @@ _HOPELESS_ATTEMPTS = 3
 _WORK = f"""
     SELECT count(*),
         min(last_error) FILTER (WHERE lease IS NULL AND (dead OR attempts >= {_HOPELESS_ATTEMPTS}))
-    FROM kaos_memory.work
+    FROM kaos_memory.work WHERE NOT waiting
 """  # noqa: S608 - a constant
 
 

@@ -149,6 +149,11 @@ class Search(OnDatabase):
         while True:
             found = await self._nearest(owners, embedding, wanted)
             hashes = await self._db.read(lambda c, found=found: _rows(c, _HASHES, owners, found))
+            if 2 * len(hashes) < len(found):
+                # An index finds its way badly among equal vectors, and would hide what is beside.
+                return await self._db.read(
+                    lambda c: vectors.nearest(c, owners, embedding, _MOST_NEAREST)
+                )
             if len(hashes) >= most or len(found) < wanted or wanted >= _MOST_NEAREST:
                 return found
             wanted = min(4 * wanted, _MOST_NEAREST)
