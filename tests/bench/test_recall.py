@@ -191,6 +191,7 @@ def test_a_missed_floor_is_an_exit_code_and_figures_are_saved(
     folder = path.parent
     (folder / "README.md").write_text("a\n<!-- recall:begin -->\nold\n<!-- recall:end -->\nz\n")
     monkeypatch.setenv("KAOS_LOCOMO", str(path))
+    monkeypatch.setattr("sys.argv", ["recall", "--save"])
     monkeypatch.setattr(command, "_measure", measured)
     monkeypatch.setattr(report.report, "FOLDER", folder)
     done = CliRunner().invoke(cli, ["--save"])
@@ -202,7 +203,7 @@ def test_a_missed_floor_is_an_exit_code_and_figures_are_saved(
         ("ours", "everybody", 0.61),
     ]
     readme = (folder / "README.md").read_text()
-    assert readme.startswith("a\n<!-- recall:begin -->\nMade by `python -m bench.recall ")
+    assert readme.startswith("a\n<!-- recall:begin -->\nMade by `python -m bench.recall --save`")
     assert "old" not in readme
     assert "| all | mem0 | 9 | 0.800 | 0.870 | 0.920 | 0.100 | 5.0 | 9.0 |" in readme
     assert ">0.870</text>" in (folder / "recall.svg").read_text()
