@@ -261,7 +261,8 @@ class MemoryStoreArgs(TypedDict):
     long_term: NotRequired[LongTermArgs]
     """Facts."""
     request_concurrency: NotRequired[int]
-    """Requests in work at once per replica, at least 1; more wait, then get 503. Default 8."""
+    """Reads in work at once per replica, and as many changes; more wait, then get 503.
+    Default 8."""
     default_failure_mode: NotRequired[str]
     """What a failed write or forget looks like: soft or strict. Default soft."""
     max_read_scope: NotRequired[str]

@@ -193,12 +193,14 @@ def _operations(parts: Parts) -> list[Operation]:
         return answer(CloseResponse(scheduled=scheduled), 202 if scheduled else 200)
 
     async def forget(body: ForgetRequest, call: Call) -> Response:
-        receipt = await memory.forget(
-            covered(body.scope, call),
-            failure_mode=body.failure_mode,
-            dry_run=body.dry_run,
-            by=call.caller.actor,
-        )
+        within = covered(body.scope, call)
+        with parts.telemetry.part("erase"):
+            receipt = await memory.forget(
+                within,
+                failure_mode=body.failure_mode,
+                dry_run=body.dry_run,
+                by=call.caller.actor,
+            )
         return answer(_forgotten(receipt, dry_run=body.dry_run))
 
     async def fact(asked: FactRequest, call: Call) -> Response:

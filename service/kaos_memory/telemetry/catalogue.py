@@ -216,7 +216,7 @@ SPANS = {
     "list": "`POST /v1/list`",
     "write": "`POST /v1/write`",
     "forget": "`POST /v1/forget`",
-    "erase": "The transaction of an erasure, inside `forget`",
+    "erase": "Erasing a scope in the storage, or planning it, inside `forget`",
     "fold": "One attempt to fold turns into a digest, its model call included",
     "extract": "One attempt to take facts from turns, its model calls included",
 }
